@@ -1,0 +1,59 @@
+# Two commands are enough: `make run` and `make test`. Both install what is missing (Debian, as root), then build.
+# Build output lives outside the clone, so that another clone builds in minutes.
+
+CACHE            ?= $(HOME)/.cache/paddock
+CARGO_TARGET_DIR ?= $(CACHE)/target
+TOOLS            := $(CACHE)/tools
+export CARGO_TARGET_DIR
+export PATH := $(TOOLS)/bin:$(PATH)
+
+# What `paddockd --version` and /-/version say.
+export PADDOCK_BUILD_COMMIT ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+export PADDOCK_BUILD_TIME   ?= $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null || echo 1970-01-01T00:00:00Z)
+
+DATA   ?= $(CURDIR)/paddock-data
+LISTEN ?= 127.0.0.1:8080
+
+.DEFAULT_GOAL := help
+
+help: ## Show what there is
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+
+run: build ## Set up, build, start Paddock, and say what to do next
+	@scripts/run bin "$(DATA)" "$(LISTEN)"
+
+build: setup-build ## Leave bin/paddockd and bin/paddock
+	@echo "Building (the first time takes some minutes)"
+	@cargo build --release --locked -p paddock-server -p paddock-cli
+	@mkdir -p bin
+	@install -m 755 $(CARGO_TARGET_DIR)/release/paddockd $(CARGO_TARGET_DIR)/release/paddock bin/
+
+test: setup check lint-contract ## Set up and pass everything
+	@scripts/with-postgres cargo test --workspace --locked --no-fail-fast
+
+test-long: setup ## The same tests with bigger numbers
+	@PADDOCK_LONG=1 scripts/with-postgres cargo test --workspace --locked --no-fail-fast
+
+check: setup ## Formatting, lints, dependencies
+	@cargo fmt --all --check
+	@cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+	@cargo deny --log-level error --all-features check bans licenses sources
+
+lint-contract: setup ## Spectral on the published contract
+	@cd crates/api/lint && $(TOOLS)/npm/node_modules/.bin/spectral lint ../openapi.json --fail-severity hint --display-only-failures
+
+contract: setup-build ## Write crates/api/openapi.json anew from the code
+	@cargo run --locked --quiet -p paddock-server -- openapi > $(CACHE)/openapi.json
+	@mv $(CACHE)/openapi.json crates/api/openapi.json
+
+bench: build ## Ratios against peers, in one run
+	@scripts/setup bench
+	@cargo run --release --locked --quiet -p paddock-bench
+
+setup-build:
+	@scripts/setup build
+
+setup:
+	@scripts/setup build test
+
+.PHONY: help run build test test-long check lint-contract contract bench setup-build setup

@@ -1,0 +1,12 @@
+//! The contract of Paddock: what goes over the wire, and a client for it. Knows no other crate of ours.
+
+pub mod labels;
+pub mod meta;
+pub mod problem;
+pub mod tenants;
+
+#[cfg(feature = "client")]
+pub mod client;
+
+/// The contract as it was last generated from the code; a test keeps it fresh.
+pub const OPENAPI_JSON: &str = include_str!("../openapi.json");

@@ -1,0 +1,77 @@
+//! Where the server is, and the token by which it knows the user.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use http::Uri;
+use paddock_api::client::Client;
+
+use crate::failure::Failure;
+
+const DEFAULT_URL: &str = "http://127.0.0.1:8080";
+const TOKEN: &str = "PADDOCK_TOKEN";
+
+#[derive(Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Connection {
+    /// Address of the server
+    #[arg(long, global = true, env = "PADDOCK_URL", default_value = DEFAULT_URL, value_parser = address)]
+    url: String,
+    /// Token to show to the server; others on this machine can see it in the list of processes [env: PADDOCK_TOKEN]
+    #[arg(long, global = true, conflicts_with = "token_file")]
+    token: Option<String>,
+    /// File that holds the token; goes before PADDOCK_TOKEN
+    #[arg(long, global = true, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+impl Connection {
+    pub fn client(self) -> Result<Client, Failure> {
+        let token = match (self.token, self.token_file) {
+            (Some(token), _) => Some(token),
+            (None, Some(file)) => match std::fs::read_to_string(&file) {
+                Ok(text) if text.trim().is_empty() => {
+                    return Err(Failure::Usage(format!("{} holds no token", file.display())));
+                }
+                Ok(text) => Some(text),
+                Err(error) => return Err(Failure::Usage(format!("cannot read {}: {error}", file.display()))),
+            },
+            (None, None) => std::env::var(TOKEN).ok(),
+        };
+        let token = token.as_deref().map(str::trim).filter(|token| !token.is_empty());
+        Ok(Client::new(&self.url, token)?)
+    }
+}
+
+/// An address as the client takes it; an empty one, as a script leaves it, is none.
+fn address(text: &str) -> Result<String, &'static str> {
+    if text.is_empty() {
+        return Ok(DEFAULT_URL.to_owned());
+    }
+    let written_out = text.parse::<Uri>().is_ok_and(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some() && uri.query().is_none()
+    });
+    if written_out { Ok(text.to_owned()) } else { Err("write it out, such as http://127.0.0.1:8080") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DEFAULT_URL, address};
+
+    #[test]
+    fn an_address_is_written_out() {
+        for (text, expected) in [
+            ("http://127.0.0.1:8080", Some("http://127.0.0.1:8080")),
+            ("https://paddock.example/behind/a/proxy/", Some("https://paddock.example/behind/a/proxy/")),
+            ("http://[::1]:8080", Some("http://[::1]:8080")),
+            ("", Some(DEFAULT_URL)),
+            ("127.0.0.1:8080", None),
+            ("localhost", None),
+            ("ftp://paddock.example", None),
+            ("http://", None),
+            ("http://paddock.example/?a=b", None),
+        ] {
+            assert_eq!(address(text).ok().as_deref(), expected, "{text}");
+        }
+    }
+}

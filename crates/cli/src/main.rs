@@ -1,0 +1,108 @@
+//! paddock: the command line. Parses it, hands it to the noun, and turns the outcome into an exit code.
+
+use std::process::ExitCode;
+
+use clap::{ColorChoice, Parser, Subcommand};
+
+use crate::connection::Connection;
+use crate::failure::Failure;
+use crate::output::{Format, Output};
+
+mod api;
+mod confirmation;
+mod connection;
+mod failure;
+mod output;
+mod tenants;
+mod version;
+
+const EXAMPLES: &str = "\
+Examples:
+  Get a token on the server's machine, once:
+    export PADDOCK_TOKEN=$(paddockd admin token --data DIR)
+
+  Make a tenant and look at it:
+    paddock tenant create acme --display-name 'Acme Motors'
+    paddock tenant get acme -o yaml
+
+  Ask for anything in the API:
+    paddock api GET '/tenants?limit=5'
+
+Answers go to standard output, everything else to standard error.
+What an exit code says: paddock help exit-codes";
+
+/// Paddock runs cloud Android emulators and keeps the disk snapshots that boot them
+///
+/// A command is a noun and a verb, such as `paddock tenant list`. Add --help to any of them for its options and
+/// for examples.
+#[derive(Parser)]
+#[command(name = "paddock", version, color = ColorChoice::Never, after_help = EXAMPLES)]
+struct CommandLine {
+    #[command(flatten)]
+    connection: Connection,
+    /// How to show the answer [default: table]
+    #[arg(short, long, global = true, value_name = "FORMAT", help_heading = "Global options")]
+    output: Option<Format>,
+    #[command(subcommand)]
+    noun: Noun,
+}
+
+#[derive(Subcommand)]
+enum Noun {
+    /// Tenants: the walls between customers
+    #[command(visible_alias = "tenants", subcommand, after_help = tenants::EXAMPLES)]
+    Tenant(tenants::Verb),
+    /// Send any request to the API
+    #[command(after_help = api::EXAMPLES)]
+    Api(api::Request),
+    /// Show the version of this program, and of the server if it can be reached
+    #[command(after_help = version::EXAMPLES)]
+    Version,
+    // A topic rather than a command: clap's own `help` finds it.
+    #[command(hide = true, about = failure::EXIT_CODES, help_template = "{about}\n")]
+    ExitCodes,
+}
+
+fn main() -> ExitCode {
+    let line = CommandLine::parse();
+    let output = Output::new(line.output);
+    let Err(failure) = carry_out(line, output) else {
+        return ExitCode::SUCCESS;
+    };
+    if let Some(report) = failure.report(output) {
+        output::notice(&report);
+    }
+    ExitCode::from(failure.exit() as u8)
+}
+
+fn carry_out(line: CommandLine, output: Output) -> Result<(), Failure> {
+    if matches!(line.noun, Noun::ExitCodes) {
+        return output::write(format!("{}\n", failure::EXIT_CODES).as_bytes());
+    }
+    let client = line.connection.client()?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Runtime)?;
+    let outcome = runtime.block_on(async {
+        match line.noun {
+            Noun::Tenant(verb) => tenants::run(verb, &client, output).await,
+            Noun::Api(request) => api::run(request, &client, output).await,
+            Noun::Version => version::run(&client, output).await,
+            Noun::ExitCodes => Ok(()),
+        }
+    });
+    // A name that the resolver is still looking up must not hold back the exit.
+    runtime.shutdown_background();
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::CommandLine;
+
+    #[test]
+    fn the_command_line_holds_no_contradiction() {
+        CommandLine::command().debug_assert();
+    }
+}

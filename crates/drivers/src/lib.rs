@@ -1,0 +1,4 @@
+//! The outside world behind the ports of the model: one file a thing.
+
+pub mod clock;
+pub mod random;

@@ -1,0 +1,70 @@
+//! What Paddock does: use-cases, one file a noun; permissions; and the loops that make the world match.
+//!
+//! A use-case reads: open, find, permit, decide, record, commit. It never waits for a machine.
+
+pub mod idempotency_keys;
+pub mod permissions;
+pub mod reconcile;
+pub mod signing_keys;
+pub mod tenants;
+pub mod users;
+
+use std::sync::Arc;
+
+use paddock_model::ports::{Clock, Random};
+use paddock_model::{Result, Timestamp};
+use paddock_store::Store;
+
+pub use paddock_store::Location as DatabaseLocation;
+
+/// The use-cases' common ground: where things are kept, what time it is, where randomness comes from.
+#[derive(Clone)]
+pub struct Engine {
+    store: Store,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+}
+
+/// The database cannot be opened; the words say why and what to do.
+#[derive(Debug)]
+pub struct CannotOpen(paddock_store::Error);
+
+impl std::fmt::Display for CannotOpen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl std::error::Error for CannotOpen {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&self.0)
+    }
+}
+
+impl Engine {
+    pub async fn open(
+        location: &DatabaseLocation,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+    ) -> Result<Engine, CannotOpen> {
+        let store = Store::open(location).await.map_err(CannotOpen)?;
+        Ok(Engine { store, clock, random })
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    pub fn random(&self) -> &dyn Random {
+        &*self.random
+    }
+
+    /// Whether the database answers.
+    pub async fn ping(&self) -> Result<()> {
+        Ok(self.store.ping().await?)
+    }
+}

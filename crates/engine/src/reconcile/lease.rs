@@ -1,0 +1,111 @@
+//! The lease: which replica runs the loops.
+
+use std::time::Duration;
+
+use paddock_model::Timestamp;
+use paddock_store::leases::{self, Lease};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::Engine;
+
+const NAME: &str = "loops";
+const WATCHES: &[&str] = &["leases"];
+
+/// Holds the lease while it can; `leading` says whether it does. Returns when stopped, with the lease given back.
+pub(super) async fn hold(
+    engine: &Engine,
+    me: &str,
+    length: Duration,
+    leading: &watch::Sender<bool>,
+    stop: &CancellationToken,
+) {
+    if !engine.store.is_shared() {
+        // The data folder's lock has picked this process already; an idle machine writes nothing.
+        leading.send_replace(true);
+        stop.cancelled().await;
+        leading.send_replace(false);
+        return;
+    }
+    let mut candidate = Candidate { me, length, renewed_at: None, seen: None };
+    let mut released = engine.store.watch(WATCHES);
+    while !stop.is_cancelled() {
+        released.forget();
+        let leads = candidate.try_once(engine).await;
+        if leading.send_replace(leads) != leads {
+            tracing::info!(leads, "the lease that picks who runs the loops has changed hands");
+        }
+        tokio::select! {
+            () = engine.clock.sleep(length / 3) => {}
+            () = released.changed(), if !leads => {}
+            () = stop.cancelled() => {}
+        }
+    }
+    leading.send_replace(false);
+    if let Err(error) = candidate.give_back(engine).await {
+        tracing::warn!(%error, "could not give the lease back; another replica takes over when it has run out");
+    }
+}
+
+struct Candidate<'a> {
+    me: &'a str,
+    length: Duration,
+    renewed_at: Option<Timestamp>,
+    /// The other's lease as it was first seen in its present state, and when.
+    seen: Option<(Lease, Timestamp)>,
+}
+
+impl Candidate<'_> {
+    /// Whether this replica leads now.
+    async fn try_once(&mut self, engine: &Engine) -> bool {
+        let now = engine.now();
+        match self.claim(engine, now).await {
+            Ok(true) => {
+                self.renewed_at = Some(now);
+                true
+            }
+            Ok(false) => {
+                self.renewed_at = None;
+                false
+            }
+            Err(error) => {
+                tracing::warn!(%error, "could not renew the lease");
+                // Others may take over once they have seen it stand still for its length: stop before that.
+                self.renewed_at.is_some_and(|at| elapsed(at, now) < self.length * 2 / 3)
+            }
+        }
+    }
+
+    async fn claim(&mut self, engine: &Engine, now: Timestamp) -> paddock_store::Result<bool> {
+        let mut tx = engine.store.begin().await?;
+        let claimed = match leases::find(&mut tx, NAME).await? {
+            None => leases::insert(&mut tx, NAME, self.me, now).await?,
+            Some(lease) if lease.holder == self.me || self.has_run_out(&lease, now) => {
+                leases::take(&mut tx, NAME, self.me, &lease, now).await?
+            }
+            Some(_) => return Ok(false),
+        };
+        tx.commit().await?;
+        Ok(claimed)
+    }
+
+    fn has_run_out(&mut self, lease: &Lease, now: Timestamp) -> bool {
+        match &self.seen {
+            Some((seen, since)) if seen == lease => elapsed(*since, now) >= self.length,
+            _ => {
+                self.seen = Some((lease.clone(), now));
+                false
+            }
+        }
+    }
+
+    async fn give_back(&self, engine: &Engine) -> paddock_store::Result<()> {
+        let mut tx = engine.store.begin().await?;
+        leases::release(&mut tx, NAME, self.me).await?;
+        tx.commit().await
+    }
+}
+
+fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
+    now.duration_since(since).try_into().unwrap_or_default()
+}

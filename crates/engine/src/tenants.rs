@@ -1,0 +1,82 @@
+//! Tenants: the walls between customers.
+
+use paddock_model::caller::Caller;
+use paddock_model::expected::Expected;
+use paddock_model::page::{Page, PageRequest};
+use paddock_model::permissions::{Object, Relation};
+use paddock_model::tenants::{Tenant, TenantFilter, TenantId, TenantSpec};
+use paddock_model::{Error, Result};
+use paddock_store::{Tx, tenants};
+
+use crate::{Engine, idempotency_keys, permissions};
+
+pub async fn list(
+    engine: &Engine,
+    caller: &Caller,
+    filter: &TenantFilter,
+    page: PageRequest,
+) -> Result<Page<Tenant>> {
+    let mut tx = engine.store.read().await?;
+    let scope = permissions::scope(&mut tx, caller).await?;
+    Ok(tenants::list(&mut tx, &scope, filter, page).await?)
+}
+
+pub async fn get(engine: &Engine, caller: &Caller, id: TenantId) -> Result<Tenant> {
+    find(&mut engine.store.read().await?, caller, id).await
+}
+
+pub async fn create(engine: &Engine, caller: &Caller, spec: TenantSpec) -> Result<Tenant> {
+    let now = engine.now();
+    let mut tx = engine.store.begin().await?;
+    permissions::require(&mut tx, caller, Relation::CanCreateTenant, Object::System).await?;
+    if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
+        return Ok(earlier);
+    }
+    let tenant = Tenant::new(TenantId::new(now, engine.random()), spec, now);
+    tenants::insert(&mut tx, &tenant).await.map_err(|error| name_taken(error, &tenant))?;
+    idempotency_keys::remember(&mut tx, caller, &tenant, now).await?;
+    tx.commit().await?;
+    Ok(tenant)
+}
+
+/// Changes the tenant, if it still is what the caller expects.
+pub async fn update(
+    engine: &Engine,
+    caller: &Caller,
+    id: TenantId,
+    spec: TenantSpec,
+    expected: &Expected,
+) -> Result<Tenant> {
+    let mut tx = engine.store.begin().await?;
+    let tenant = find(&mut tx, caller, id).await?;
+    permissions::require(&mut tx, caller, Relation::CanUpdate, tenant.object()).await?;
+    expected.require(tenant.generation)?;
+    let changed = tenant.clone().changed(spec, engine.now());
+    tenants::update(&mut tx, &tenant, &changed).await.map_err(|error| name_taken(error, &changed))?;
+    tx.commit().await?;
+    Ok(changed)
+}
+
+pub async fn delete(engine: &Engine, caller: &Caller, id: TenantId, expected: &Expected) -> Result<()> {
+    let mut tx = engine.store.begin().await?;
+    let tenant = find(&mut tx, caller, id).await?;
+    permissions::require(&mut tx, caller, Relation::CanDelete, tenant.object()).await?;
+    expected.require(tenant.generation)?;
+    tenants::delete(&mut tx, &tenant).await?;
+    Ok(tx.commit().await?)
+}
+
+async fn find(tx: &mut Tx, caller: &Caller, id: TenantId) -> Result<Tenant> {
+    let scope = permissions::scope(tx, caller).await?;
+    tenants::find(tx, &scope, id).await?.ok_or_else(|| Error::not_found("tenant"))
+}
+
+fn name_taken(error: paddock_store::Error, tenant: &Tenant) -> Error {
+    match error {
+        paddock_store::Error::Taken { .. } => Error::conflict(
+            "name_taken",
+            format!("A tenant named {} exists already. Choose another name.", tenant.name),
+        ),
+        other => other.into(),
+    }
+}

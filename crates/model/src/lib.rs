@@ -1,0 +1,18 @@
+//! What Paddock is about: its nouns, the rules they obey, and the ports through which they meet the world. No I/O.
+
+pub mod caller;
+pub mod error;
+pub mod expected;
+pub mod id;
+pub mod idempotency_keys;
+pub mod labels;
+pub mod page;
+pub mod permissions;
+pub mod ports;
+pub mod signing_keys;
+pub mod slug;
+pub mod tenants;
+pub mod users;
+
+pub use error::{Error, Result};
+pub use jiff::Timestamp;

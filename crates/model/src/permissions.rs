@@ -1,0 +1,65 @@
+//! Who may do what, as relations between subjects and objects; and the part of the world a caller may see.
+
+use std::fmt;
+
+use crate::tenants::TenantId;
+use crate::users::UserId;
+
+/// What a relation is held on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Object {
+    /// The installation itself.
+    System,
+    Tenant(TenantId),
+}
+
+/// Who holds a relation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Subject {
+    User(UserId),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Relation {
+    Admin,
+    CanCreateTenant,
+    CanView,
+    CanUpdate,
+    CanDelete,
+}
+
+impl Relation {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Relation::Admin => "admin",
+            Relation::CanCreateTenant => "can_create_tenant",
+            Relation::CanView => "can_view",
+            Relation::CanUpdate => "can_update",
+            Relation::CanDelete => "can_delete",
+        }
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Object::System => f.write_str("system:paddock"),
+            Object::Tenant(id) => write!(f, "tenant:{id}"),
+        }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Subject::User(id) => write!(f, "user:{id}"),
+        }
+    }
+}
+
+/// What a caller may see. Every read of the store takes one: that is what makes the 404.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    Everything,
+    Tenants(Vec<TenantId>),
+}

@@ -1,0 +1,90 @@
+//! Who asks: the one seam between a request's credential and the caller that use-cases know.
+//!
+//! The kind of a credential is told by its syntax, never by trying one kind after another.
+
+pub mod access_token;
+mod jwt_crypto;
+mod layer;
+
+use paddock_model::permissions::Subject;
+use paddock_model::{Error, Result, Timestamp};
+
+pub use jwt_crypto::install as install_crypto;
+pub use layer::{Caller, authenticate};
+
+use access_token::AccessTokens;
+
+/// What a valid credential says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    pub subject: Subject,
+    pub expires_at: Timestamp,
+}
+
+/// The kinds of credentials, by syntax.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Signed by us.
+    AccessToken,
+    /// Of a kind that exists, but that this server is not set up for.
+    NotSupported,
+}
+
+/// Prefixes of credentials whose issuer is known by them: version control hosts, and our keys for the device API.
+const FOREIGN_PREFIXES: &[&str] =
+    &["glpat-", "glcbt-", "glptt-", "gldt-", "ghp_", "ghs_", "gho_", "ghu_", "github_pat_", "pdk_"];
+
+impl Kind {
+    fn of(credential: &str) -> Option<Kind> {
+        if FOREIGN_PREFIXES.iter().any(|prefix| credential.starts_with(prefix)) {
+            return Some(Kind::NotSupported);
+        }
+        (credential.starts_with("eyJ") && credential.split('.').count() == 3).then_some(Kind::AccessToken)
+    }
+}
+
+/// Every way to prove who one is.
+pub struct Credentials {
+    access_tokens: AccessTokens,
+}
+
+impl Credentials {
+    pub fn new(access_tokens: AccessTokens) -> Self {
+        Credentials { access_tokens }
+    }
+
+    pub async fn verify(&self, credential: &str) -> Result<Identity> {
+        match Kind::of(credential) {
+            Some(Kind::AccessToken) => self.access_tokens.verify(credential).await,
+            Some(Kind::NotSupported) => Err(Error::unauthenticated(
+                "credential_type_not_supported",
+                "This server does not accept this type of credential here. Send an access token.",
+            )),
+            None => Err(invalid()),
+        }
+    }
+}
+
+/// One answer to everything that is wrong with a credential: which part it is helps only who forges one.
+fn invalid() -> Error {
+    Error::unauthenticated("invalid_credential", "The credential is not valid. Get a new one and try again.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_syntax_alone_tells_the_kind() {
+        for (credential, kind) in [
+            ("eyJhbGciOi.eyJzdWIi.c2ln", Some(Kind::AccessToken)),
+            ("eyJhbGciOi.eyJzdWIi", None),
+            ("glpat-1234", Some(Kind::NotSupported)),
+            ("pdk_1234", Some(Kind::NotSupported)),
+            ("hello", None),
+            ("", None),
+        ] {
+            assert_eq!(Kind::of(credential), kind, "{credential}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Configuration: one table of settings, read from a file, the environment and flags, in rising order.
+
+mod setting;
+mod sources;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+pub use setting::{DatabaseUrl, LogFormat, Seconds, Value, Whole};
+pub use sources::{Refused, Source, command, load};
+
+/// Declares the settings: the typed [`Config`], and the table from which flags, variables and the reference are made.
+macro_rules! settings {
+    ($($(#[doc = $help:literal])+ $field:ident, $key:literal: $type:ty = $default:literal;)*) => {
+        /// What is in force.
+        #[derive(Debug, Clone)]
+        pub struct Config {
+            $($(#[doc = $help])+ pub $field: $type,)*
+        }
+
+        /// Every setting there is.
+        pub const SETTINGS: &[Setting] = &[
+            $(Setting {
+                key: $key,
+                help: concat!($($help),+),
+                default: $default,
+                allowed: <$type as Value>::ALLOWED,
+                check: |text| <$type as Value>::read(text).map(|value| value.show()),
+            },)*
+        ];
+
+        impl Config {
+            /// From texts that were checked before; `text` gives the one for a key.
+            fn from_texts(text: impl Fn(&str) -> String) -> Result<Config, String> {
+                Ok(Config { $($field: <$type as Value>::read(&text($key))?,)* })
+            }
+        }
+    };
+}
+
+pub struct Setting {
+    pub key: &'static str,
+    pub help: &'static str,
+    pub default: &'static str,
+    pub allowed: &'static str,
+    /// The value as it may be shown (secrets masked), or what is wrong with it.
+    pub check: fn(&str) -> Result<String, String>,
+}
+
+settings! {
+    /// Folder that holds everything this machine keeps: the database, keys, disks.
+    data, "data": PathBuf = "paddock-data";
+    /// Address that serves everything.
+    listen, "listen": SocketAddr = "127.0.0.1:8080";
+    /// A second address that serves only /-/ (health, metrics, version), for a private network.
+    operations_listen, "operations.listen": Option<SocketAddr> = "";
+    /// PostgreSQL's URL; without one, SQLite in the data folder.
+    database_url, "database.url": Option<DatabaseUrl> = "";
+    /// How many connections to PostgreSQL at most.
+    database_connections, "database.connections": Whole<1, 1000> = "16";
+    /// File with the certificate chain (PEM); with it, everything is served by TLS.
+    tls_certificate, "tls.certificate": Option<PathBuf> = "";
+    /// File with the certificate's private key (PEM).
+    tls_key, "tls.key": Option<PathBuf> = "";
+    /// How log lines look; auto means human on a terminal and json elsewhere.
+    log_format, "log.format": LogFormat = "auto";
+    /// What is logged: error, warn, info, debug, trace, or a filter such as info,paddock_store=debug.
+    log_level, "log.level": String = "info";
+    /// Largest request body, in bytes.
+    body_bytes, "limits.body_bytes": Whole<1024, 1_073_741_824> = "1048576";
+    /// Requests a minute that one caller may send in the long run.
+    requests_per_minute, "limits.requests_per_minute": Whole<1, 100_000_000> = "6000";
+    /// Requests that one caller may send at once after a pause.
+    burst, "limits.burst": Whole<1, 100_000_000> = "600";
+    /// Failed authentications a minute from one address; valid callers from it are unharmed.
+    failed_authentications_per_minute, "limits.failed_authentications_per_minute": Whole<1, 1_000_000> = "20";
+    /// How long a request may take.
+    request_time, "limits.request_seconds": Seconds<1, 3600> = "30";
+    /// How long a client may take to send a request's headers.
+    header_time, "limits.header_seconds": Seconds<1, 600> = "10";
+    /// How long a client may take to send a request's body.
+    body_time, "limits.body_seconds": Seconds<1, 3600> = "20";
+    /// How long a client may refuse to take the answer before it is cut off.
+    stall_time, "limits.stall_seconds": Seconds<1, 3600> = "30";
+    /// Connections at once; more wait to be accepted.
+    connections, "limits.connections": Whole<1, 1_000_000> = "10000";
+    /// How long to go on serving, not ready any more, before connections are closed: time for a load balancer to notice.
+    shutdown_delay, "shutdown.delay_seconds": Seconds<0, 600> = "0";
+    /// How long requests and streams may take to end after that.
+    shutdown_grace, "shutdown.grace_seconds": Seconds<0, 3600> = "30";
+    /// How long after the death of the replica that runs the loops another one takes over.
+    lease, "loops.lease_seconds": Seconds<1, 600> = "15";
+    /// A loop's run that takes longer is stuck, and the server is not ready.
+    stuck_after, "loops.stuck_seconds": Seconds<1, 86400> = "300";
+}
+
+impl Config {
+    /// What no single setting can say.
+    fn contradictions(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        if self.tls_certificate.is_some() != self.tls_key.is_some() {
+            found.push("tls.certificate and tls.key belong together: set both or neither".to_owned());
+        }
+        if self.operations_listen == Some(self.listen) && self.listen.port() != 0 {
+            found.push(format!(
+                "operations.listen is {}, which listen serves already: choose another port",
+                self.listen
+            ));
+        }
+        found
+    }
+}

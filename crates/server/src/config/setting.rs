@@ -1,0 +1,172 @@
+//! The kinds of values that settings have: how they are read, shown, and described when refused.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub trait Value: Sized {
+    /// Completes the sentence "allowed: …".
+    const ALLOWED: &'static str;
+
+    fn read(text: &str) -> Result<Self, String>;
+
+    /// The value for people; a secret shows no more than that it is there.
+    fn show(&self) -> String;
+}
+
+impl Value for String {
+    const ALLOWED: &'static str = "a text";
+
+    fn read(text: &str) -> Result<Self, String> {
+        Ok(text.to_owned())
+    }
+
+    fn show(&self) -> String {
+        self.clone()
+    }
+}
+
+impl Value for PathBuf {
+    const ALLOWED: &'static str = "a path";
+
+    fn read(text: &str) -> Result<Self, String> {
+        if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(text.into()) }
+    }
+
+    fn show(&self) -> String {
+        self.display().to_string()
+    }
+}
+
+impl Value for SocketAddr {
+    const ALLOWED: &'static str = "an address and a port, such as 127.0.0.1:8080 or [::]:8080";
+
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| "it is not an address with a port".to_owned())
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// Empty means none.
+impl<T: Value> Value for Option<T> {
+    const ALLOWED: &'static str = T::ALLOWED;
+
+    fn read(text: &str) -> Result<Self, String> {
+        if text.is_empty() { Ok(None) } else { T::read(text).map(Some) }
+    }
+
+    fn show(&self) -> String {
+        self.as_ref().map(T::show).unwrap_or_default()
+    }
+}
+
+/// A whole number within bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Whole<const LEAST: u64, const MOST: u64>(pub u64);
+
+impl<const LEAST: u64, const MOST: u64> Value for Whole<LEAST, MOST> {
+    const ALLOWED: &'static str = "a whole number";
+
+    fn read(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(number) if (LEAST..=MOST).contains(&number) => Ok(Whole(number)),
+            _ => Err(format!("it is not a whole number from {LEAST} to {MOST}")),
+        }
+    }
+
+    fn show(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+/// A number of seconds within bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seconds<const LEAST: u64, const MOST: u64>(pub Duration);
+
+impl<const LEAST: u64, const MOST: u64> Value for Seconds<LEAST, MOST> {
+    const ALLOWED: &'static str = "a number of seconds";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let Whole(seconds) = Whole::<LEAST, MOST>::read(text)?;
+        Ok(Seconds(Duration::from_secs(seconds)))
+    }
+
+    fn show(&self) -> String {
+        self.0.as_secs().to_string()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    Auto,
+    Human,
+    Json,
+}
+
+impl Value for LogFormat {
+    const ALLOWED: &'static str = "auto, human or json";
+
+    fn read(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(LogFormat::Auto),
+            "human" => Ok(LogFormat::Human),
+            "json" => Ok(LogFormat::Json),
+            _ => Err("there is no such format".to_owned()),
+        }
+    }
+
+    fn show(&self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+}
+
+/// May hold a password, so it is shown without its middle.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DatabaseUrl(pub String);
+
+impl std::fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.show())
+    }
+}
+
+impl Value for DatabaseUrl {
+    const ALLOWED: &'static str = "postgres://user:password@host:port/database";
+
+    fn read(text: &str) -> Result<Self, String> {
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            Ok(DatabaseUrl(text.to_owned()))
+        } else {
+            Err("it is not the URL of a PostgreSQL database".to_owned())
+        }
+    }
+
+    /// Scheme, host and database; never user info or options, either of which may hold a password.
+    fn show(&self) -> String {
+        let (scheme, rest) = self.0.split_once("://").unwrap_or_default();
+        let rest = rest.split('?').next().unwrap_or_default();
+        match rest.rsplit_once('@') {
+            Some((_, place)) => format!("{scheme}://***@{place}"),
+            None => format!("{scheme}://{rest}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_url_never_shows_its_password() {
+        for (url, shown) in [
+            ("postgres://ada:hunter2@db:5432/paddock", "postgres://***@db:5432/paddock"),
+            ("postgres://ada:p@ss@db/paddock?sslmode=require", "postgres://***@db/paddock"),
+            ("postgres:///paddock?host=/run&password=hunter2", "postgres:///paddock"),
+        ] {
+            assert_eq!(DatabaseUrl(url.to_owned()).show(), shown);
+        }
+    }
+}

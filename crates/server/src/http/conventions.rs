@@ -1,0 +1,186 @@
+//! What every answer has in common, in one place: request id, problem document, time limit, headers, metrics, log line.
+
+pub mod body;
+pub mod conditional;
+pub mod cursor;
+pub mod path;
+pub mod peer;
+pub mod problem;
+pub mod query;
+pub mod rates;
+pub mod request_id;
+pub mod schemas;
+
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
+use http::header::{
+    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use paddock_model::Error;
+use tracing::Instrument;
+
+use super::App;
+use problem::{Failure, WithStatus};
+use request_id::RequestId;
+
+/// Limits of a request that hold for every operation.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub body_bytes: usize,
+    pub body_time: Duration,
+    pub request_time: Duration,
+    /// Whether answers go over TLS, and clients may be told to insist on it.
+    pub tls: bool,
+}
+
+pub async fn keep_conventions(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let id = RequestId::for_request(&request);
+    request.extensions_mut().insert(id.clone());
+    let method = request.method().clone();
+    let path = request.uri().path().to_owned();
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let if_none_match = conditional::IfNoneMatch::of(&request);
+    let acceptable = !path.starts_with("/api/") || accepts_json(request.headers());
+    let span = tracing::info_span!("request", request_id = %id, trace_id = request_id::trace_id(&request));
+
+    let mut response = if acceptable {
+        let answer = AssertUnwindSafe(next.run(request)).catch_unwind();
+        match tokio::time::timeout(app.limits.request_time, answer.instrument(span.clone())).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(panic)) => {
+                Failure(Error::internal(panic_message(&*panic)).context("panicked")).into_response()
+            }
+            Err(_) => {
+                Failure(Error::unavailable("timeout", "This took too long and was given up. Try again."))
+                    .into_response()
+            }
+        }
+    } else {
+        let error =
+            Error::malformed("not_acceptable", "This endpoint answers in application/json; accept that.");
+        WithStatus(StatusCode::NOT_ACCEPTABLE, error).into_response()
+    };
+
+    let cause = problem::write_document(&mut response, &path, &id);
+    if_none_match.apply(&mut response);
+    write_headers(response.headers_mut(), &id, app.limits.tls);
+
+    let status = response.status();
+    // A path that nobody serves has no template; its text must not become a label.
+    let route = route.as_ref().map_or("unmatched", MatchedPath::as_str);
+    let took = started.elapsed();
+    metrics::histogram!("paddock_http_request_duration_seconds",
+        "method" => method_label(&method), "route" => route.to_owned(), "status" => status_label(status))
+    .record(took);
+    span.in_scope(|| log(&method, &path, status, took, cause.as_deref()));
+    response
+}
+
+/// Reads that went well are the many; they are told only to who asks for detail.
+fn log(method: &Method, path: &str, status: StatusCode, took: Duration, cause: Option<&Error>) {
+    let (status, millis) = (status.as_u16(), took.as_secs_f64() * 1e3);
+    match cause {
+        Some(error) if status >= 500 => tracing::error!(%method, path, status, millis, %error, "failed"),
+        Some(error) => tracing::info!(%method, path, status, millis, code = error.code, "refused"),
+        None if method.is_safe() => tracing::debug!(%method, path, status, millis, "answered"),
+        None => tracing::info!(%method, path, status, millis, "answered"),
+    }
+}
+
+fn write_headers(headers: &mut HeaderMap, id: &RequestId, tls: bool) {
+    const FIXED: [(HeaderName, &str); 5] = [
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        (REFERRER_POLICY, "no-referrer"),
+        (CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+        (CACHE_CONTROL, "no-store"),
+    ];
+    for (name, value) in FIXED {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+    if tls {
+        headers.insert("strict-transport-security", HeaderValue::from_static("max-age=31536000"));
+    }
+    headers.insert(request_id::HEADER.clone(), id.header());
+}
+
+fn accepts_json(headers: &HeaderMap) -> bool {
+    let mut kinds = headers.get_all(ACCEPT).iter().peekable();
+    kinds.peek().is_none()
+        || kinds.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).any(|kind| {
+            let mut parts = kind.split(';').map(str::trim);
+            let kind = parts.next().unwrap_or_default();
+            let refused = parts.any(|part| matches!(part, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"));
+            !refused
+                && matches!(kind, "*/*" | "application/*" | "application/json" | "application/problem+json")
+        })
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text =
+        panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("without words").to_owned()
+}
+
+fn method_label(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::DELETE => "DELETE",
+        Method::OPTIONS => "OPTIONS",
+        Method::PATCH => "PATCH",
+        _ => "other",
+    }
+}
+
+fn status_label(status: StatusCode) -> String {
+    status.as_str().to_owned()
+}
+
+pub async fn no_such_path() -> Response {
+    let error = Error::new(
+        paddock_model::error::Kind::NotFound,
+        "no_such_path",
+        "Nothing is served at this path. The contract is at /-/openapi/schema.",
+    );
+    Failure(error).into_response()
+}
+
+pub async fn method_not_allowed(method: Method) -> Response {
+    let error = Error::malformed(
+        "method_not_allowed",
+        format!("{method} is not served at this path; the Allow header says what is."),
+    );
+    WithStatus(StatusCode::METHOD_NOT_ALLOWED, error).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_refused_only_to_who_does_not_want_it() {
+        for (accept, wanted) in [
+            (None, true),
+            (Some("*/*"), true),
+            (Some("text/html, application/json;q=0.5"), true),
+            (Some("application/*"), true),
+            (Some("text/html"), false),
+            (Some("application/json;q=0"), false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.extend(accept.map(|kinds| (ACCEPT, HeaderValue::from_static(kinds))));
+            assert_eq!(accepts_json(&headers), wanted, "{accept:?}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Request bodies: the right type, not too large, not too slow, well-formed, and valid by the published schema.
+
+use axum::extract::{FromRequest, Request};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use paddock_model::Error;
+use paddock_model::error::Fault;
+use paddock_model::idempotency_keys::Once;
+use ring::digest;
+use serde::de::DeserializeOwned;
+use utoipa::ToSchema;
+
+use super::problem::{Failure, WithStatus};
+use super::schemas::{UNKNOWN_MEMBER, reference};
+use crate::http::App;
+
+/// The body of a request that replaces something.
+pub struct Body<T>(pub T);
+
+/// The body and the caller of a POST, which may be sent twice and must be carried out once.
+pub struct Submission<T> {
+    pub caller: paddock_model::caller::Caller,
+    pub body: T,
+}
+
+impl<T: DeserializeOwned + ToSchema + 'static> FromRequest<App> for Body<T> {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Response> {
+        require_json(request.headers())?;
+        let bytes = read(request, app).await?;
+        parse(&bytes, app).map(Body)
+    }
+}
+
+impl<T: DeserializeOwned + ToSchema + 'static> FromRequest<App> for Submission<T> {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Response> {
+        require_json(request.headers())?;
+        let key = idempotency_key(request.headers())?;
+        let operation = format!("{} {}", request.method(), request.uri());
+        let caller = request.extensions().get::<paddock_model::caller::Caller>().cloned();
+        let mut caller = caller.ok_or_else(|| {
+            Failure(Error::internal("this route has no authentication layer")).into_response()
+        })?;
+        let bytes = read(request, app).await?;
+        let body = parse(&bytes, app)?;
+        caller.once = key.map(|key| Once { key, fingerprint: fingerprint(&operation, &bytes) });
+        Ok(Submission { caller, body })
+    }
+}
+
+fn refused(status: StatusCode, code: &'static str, detail: String) -> Response {
+    WithStatus(status, Error::malformed(code, detail)).into_response()
+}
+
+fn require_json(headers: &HeaderMap) -> Result<(), Response> {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    let detail = "Send the body as JSON, with Content-Type: application/json.".to_owned();
+    Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail))
+}
+
+async fn read(request: Request, app: &App) -> Result<Bytes, Response> {
+    let most = app.limits.body_bytes;
+    let too_large = || {
+        let detail = format!("The body is larger than {most} bytes.");
+        refused(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
+    };
+    let announced =
+        request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    if announced.is_some_and(|length| length > most) {
+        return Err(too_large());
+    }
+    let body = Limited::new(request.into_body(), most).collect();
+    match tokio::time::timeout(app.limits.body_time, body).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
+        Ok(Err(_)) => Err(refused(
+            StatusCode::BAD_REQUEST,
+            "incomplete_body",
+            "The body ended before its end.".to_owned(),
+        )),
+        Err(_) => {
+            let detail = "The body did not arrive in time.".to_owned();
+            let mut response = refused(StatusCode::REQUEST_TIMEOUT, "body_too_slow", detail);
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            Err(response)
+        }
+    }
+}
+
+fn parse<T: DeserializeOwned + ToSchema + 'static>(bytes: &[u8], app: &App) -> Result<T, Response> {
+    let malformed = |error: serde_json::Error| {
+        Failure(Error::malformed("malformed_json", format!("The body is not valid JSON: {error}.")))
+            .into_response()
+    };
+    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(malformed)?;
+    let faults = app
+        .schemas
+        .faults::<T>(&value, || reference(&T::name()))
+        .map_err(|error| Failure(error).into_response())?;
+    if !faults.is_empty() {
+        return Err(Failure(invalid(faults)).into_response());
+    }
+    // From the text once more, not from the value: that notices a member that stands twice.
+    serde_json::from_slice(bytes).map_err(malformed)
+}
+
+/// A member that nobody knows makes a request malformed, anything else makes it invalid.
+fn invalid(faults: Vec<Fault>) -> Error {
+    if faults.iter().any(|fault| fault.code == UNKNOWN_MEMBER) {
+        let detail = "The request has members that are not known here; see errors.";
+        Error::malformed("unknown_member", detail).with_faults(faults)
+    } else {
+        Error::invalid(faults)
+    }
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Response> {
+    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    let key = value.to_str().ok().filter(|key| (1..=255).contains(&key.len()));
+    let problem = || {
+        let detail = "An Idempotency-Key is 1 to 255 visible ASCII characters.".to_owned();
+        refused(StatusCode::BAD_REQUEST, "invalid_idempotency_key", detail)
+    };
+    key.map(|key| Some(key.to_owned())).ok_or_else(problem)
+}
+
+fn fingerprint(operation: &str, body: &[u8]) -> [u8; 32] {
+    let mut sum = digest::Context::new(&digest::SHA256);
+    sum.update(operation.as_bytes());
+    sum.update(b"\n");
+    sum.update(body);
+    let mut fingerprint = [0; 32];
+    fingerprint.copy_from_slice(sum.finish().as_ref());
+    fingerprint
+}

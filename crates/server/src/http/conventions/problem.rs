@@ -1,0 +1,96 @@
+//! Turns every error into a problem document (RFC 9457).
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, StatusCode};
+use paddock_api::problem::{CONTENT_TYPE as PROBLEM, Fault, Obstacle, Problem};
+use paddock_model::Error;
+use paddock_model::error::Kind;
+
+use super::request_id::RequestId;
+
+/// An error on its way out. The document is written where the request's id and path are known.
+#[derive(Debug)]
+pub struct Failure(pub Error);
+
+/// An error of the transport, which has a status of its own.
+pub struct WithStatus(pub StatusCode, pub Error);
+
+pub type Answer<T> = Result<T, Failure>;
+
+impl<E: Into<Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Failure(error.into())
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        WithStatus(status(self.0.kind), self.0).into_response()
+    }
+}
+
+impl IntoResponse for WithStatus {
+    fn into_response(self) -> Response {
+        let mut response = self.0.into_response();
+        response.extensions_mut().insert(Arc::new(self.1));
+        response
+    }
+}
+
+const fn status(kind: Kind) -> StatusCode {
+    match kind {
+        Kind::Malformed => StatusCode::BAD_REQUEST,
+        Kind::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Kind::Forbidden => StatusCode::FORBIDDEN,
+        Kind::NotFound => StatusCode::NOT_FOUND,
+        Kind::Conflict => StatusCode::CONFLICT,
+        Kind::Stale => StatusCode::PRECONDITION_FAILED,
+        Kind::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
+        Kind::TooMany => StatusCode::TOO_MANY_REQUESTS,
+        Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        Kind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+/// Gives an error response its body; returns the error for the log.
+pub fn write_document(response: &mut Response, path: &str, id: &RequestId) -> Option<Arc<Error>> {
+    let error = response.extensions_mut().remove::<Arc<Error>>()?;
+    let status = response.status();
+    let document = Problem {
+        r#type: format!("urn:paddock:problem:{}", error.code),
+        title: status.canonical_reason().unwrap_or("Error").to_owned(),
+        status: status.as_u16(),
+        detail: error.detail.to_string(),
+        instance: path.to_owned(),
+        code: error.code.to_owned(),
+        request_id: id.to_string(),
+        errors: error.faults.iter().map(fault).collect(),
+        problems: error.problems.iter().map(obstacle).collect(),
+        link: error.link.clone(),
+    };
+    let body = serde_json::to_vec(&document).unwrap_or_default();
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM));
+    headers.remove(http::header::CONTENT_LENGTH);
+    if let Some(after) = error.retry_after {
+        // Whole seconds, and never a moment too early.
+        headers.insert(RETRY_AFTER, (after.as_secs() + u64::from(after.subsec_nanos() > 0)).max(1).into());
+    }
+    if status == StatusCode::UNAUTHORIZED {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"paddock\""));
+    }
+    *response.body_mut() = Body::from(body);
+    Some(error)
+}
+
+fn fault(fault: &paddock_model::error::Fault) -> Fault {
+    Fault { pointer: fault.pointer.clone(), code: fault.code.to_string(), message: fault.message.clone() }
+}
+
+fn obstacle(problem: &paddock_model::error::Problem) -> Obstacle {
+    Obstacle { code: problem.code.to_string(), message: problem.message.clone() }
+}

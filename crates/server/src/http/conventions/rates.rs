@@ -1,0 +1,70 @@
+//! How often: requests of one caller, and failed authentications from one address.
+
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use governor::clock::{Clock, DefaultClock};
+use governor::middleware::{NoOpMiddleware, StateInformationMiddleware};
+use governor::state::keyed::DashMapStateStore;
+use governor::{NotUntil, Quota, RateLimiter};
+use http::HeaderValue;
+use paddock_model::error::Kind;
+use paddock_model::permissions::Subject;
+use paddock_model::{Error, Result};
+
+type Keyed<K, M> = RateLimiter<K, DashMapStateStore<K>, DefaultClock, M>;
+
+pub struct Rates {
+    requests: Keyed<Subject, StateInformationMiddleware>,
+    failures: Keyed<IpAddr, NoOpMiddleware<<DefaultClock as Clock>::Instant>>,
+    clock: DefaultClock,
+}
+
+impl Rates {
+    pub fn new(requests_per_minute: u64, burst: u64, failures_per_minute: u64) -> Self {
+        let requests = Quota::per_minute(positive(requests_per_minute)).allow_burst(positive(burst));
+        Rates {
+            requests: RateLimiter::dashmap(requests).with_middleware(),
+            failures: RateLimiter::dashmap(Quota::per_minute(positive(failures_per_minute))),
+            clock: DefaultClock::default(),
+        }
+    }
+
+    /// Counts a request of this caller; returns what is left, as the `RateLimit` header says it.
+    pub fn count_request(&self, caller: Subject) -> Result<HeaderValue> {
+        match self.requests.check_key(&caller) {
+            Ok(state) => {
+                let text = format!("\"requests\";r={}", state.remaining_burst_capacity());
+                HeaderValue::try_from(text).map_err(Error::internal)
+            }
+            Err(until) => Err(too_many(
+                "rate_limited",
+                "You send requests too fast. Wait as Retry-After says.",
+                until.wait_time_from(self.clock.now()),
+            )),
+        }
+    }
+
+    pub fn count_failed_authentication(&self, from: IpAddr) -> Result<()> {
+        let outcome = self.failures.check_key(&from);
+        outcome.map_err(|until: NotUntil<_>| {
+            let detail = "Too many failed authentications from your address. Wait as Retry-After says.";
+            too_many("authentication_rate_limited", detail, until.wait_time_from(self.clock.now()))
+        })
+    }
+
+    /// Drops the account of whoever has been quiet long enough, so that memory does not grow with strangers.
+    pub fn forget_idle(&self) {
+        self.requests.retain_recent();
+        self.failures.retain_recent();
+    }
+}
+
+fn too_many(code: &'static str, detail: &'static str, wait: Duration) -> Error {
+    Error::new(Kind::TooMany, code, detail).with_retry_after(wait)
+}
+
+fn positive(number: u64) -> NonZeroU32 {
+    u32::try_from(number).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX)
+}

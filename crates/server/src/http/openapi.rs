@@ -1,0 +1,389 @@
+//! The live contract: what the handlers say of themselves, completed by what all operations have in common.
+
+use bytes::Bytes;
+use ring::digest::{SHA256, digest};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+use utoipa::openapi::OpenApi;
+
+use paddock_api::problem::Problem;
+
+/// The OpenAPI document, ready to be sent.
+pub struct Document {
+    pub value: Value,
+    pub json: Bytes,
+    pub yaml: Bytes,
+    pub json_etag: String,
+    pub yaml_etag: String,
+}
+
+/// An answer that many operations share.
+struct Shared {
+    status: &'static str,
+    name: &'static str,
+    description: &'static str,
+    code: &'static str,
+    detail: &'static str,
+}
+
+const fn shared(
+    status: &'static str,
+    name: &'static str,
+    description: &'static str,
+    code: &'static str,
+    detail: &'static str,
+) -> Shared {
+    Shared { status, name, description, code, detail }
+}
+
+const MALFORMED: Shared = shared(
+    "400",
+    "Malformed",
+    "The request cannot be understood: broken JSON, an unknown member or parameter, a foreign cursor.",
+    "malformed_json",
+    "The body is not valid JSON: expected value at line 1 column 1.",
+);
+const UNAUTHENTICATED: Shared = shared(
+    "401",
+    "Unauthenticated",
+    "There is no valid credential.",
+    "credential_missing",
+    "This needs a credential. Send one as `Authorization: Bearer <token>`.",
+);
+const FORBIDDEN: Shared = shared(
+    "403",
+    "Forbidden",
+    "You may see it, but not do this.",
+    "forbidden",
+    "You need can_create_tenant on system:paddock. Ask an admin for it.",
+);
+const NOT_FOUND: Shared = shared(
+    "404",
+    "NotFound",
+    "It does not exist, or you may not see it.",
+    "not_found",
+    "There is no such tenant, or you may not see it.",
+);
+const METHOD_NOT_ALLOWED: Shared = shared(
+    "405",
+    "MethodNotAllowed",
+    "The path exists, but not with this method; `Allow` lists those that do.",
+    "method_not_allowed",
+    "PATCH is not served at this path; the Allow header says what is.",
+);
+const NOT_ACCEPTABLE: Shared = shared(
+    "406",
+    "NotAcceptable",
+    "The answer is JSON, and you do not accept that.",
+    "not_acceptable",
+    "This endpoint answers in application/json; accept that.",
+);
+const TOO_SLOW: Shared = shared(
+    "408",
+    "BodyTooSlow",
+    "The body did not arrive in time.",
+    "body_too_slow",
+    "The body did not arrive in time.",
+);
+const CONFLICT: Shared = shared(
+    "409",
+    "Conflict",
+    "It contradicts what is there: a name that is taken, a state that does not allow it, another request under the same Idempotency-Key.",
+    "name_taken",
+    "A tenant named acme exists already. Choose another name.",
+);
+const STALE: Shared = shared(
+    "412",
+    "PreconditionFailed",
+    "It was changed since you read it.",
+    "precondition_failed",
+    "It was changed in the meantime. Read it again and repeat your change on the newest version.",
+);
+const TOO_LARGE: Shared = shared(
+    "413",
+    "BodyTooLarge",
+    "The body is larger than the limit.",
+    "body_too_large",
+    "The body is larger than 1048576 bytes.",
+);
+const UNSUPPORTED: Shared = shared(
+    "415",
+    "UnsupportedMediaType",
+    "The body is not JSON.",
+    "unsupported_media_type",
+    "Send the body as JSON, with Content-Type: application/json.",
+);
+const INVALID: Shared = shared(
+    "422",
+    "Invalid",
+    "The request is well-formed but not valid; `errors` lists every fault.",
+    "invalid_request",
+    "The request is well-formed but not valid; see errors.",
+);
+const TOO_MANY: Shared = shared(
+    "429",
+    "TooManyRequests",
+    "You send requests too fast.",
+    "rate_limited",
+    "You send requests too fast. Wait as Retry-After says.",
+);
+const INTERNAL: Shared = shared(
+    "500",
+    "InternalError",
+    "Something went wrong on our side.",
+    "internal",
+    "Something went wrong on our side. Try again; if it stays, give your admin the request id.",
+);
+const UNAVAILABLE: Shared = shared(
+    "503",
+    "Unavailable",
+    "The server cannot do this right now.",
+    "database_unavailable",
+    "The database does not answer right now; nothing was changed. Try again shortly.",
+);
+
+const EVERY: &[Shared] = &[
+    MALFORMED,
+    UNAUTHENTICATED,
+    FORBIDDEN,
+    NOT_FOUND,
+    METHOD_NOT_ALLOWED,
+    NOT_ACCEPTABLE,
+    TOO_SLOW,
+    CONFLICT,
+    STALE,
+    TOO_LARGE,
+    UNSUPPORTED,
+    INVALID,
+    TOO_MANY,
+    INTERNAL,
+    UNAVAILABLE,
+];
+
+const METHODS: &[&str] = &["get", "post", "put", "delete"];
+
+const DESCRIPTION: &str = "\
+Paddock deploys emulated Android devices from snapshots, and looks after those snapshots.
+
+Conventions: members are camelCase, times are RFC 3339 in UTC, unknown members are refused. Lists come in pages \
+(`limit`, `cursor`). Every error is a problem document (RFC 9457) with a stable `code`. `ETag` and `If-Match` guard \
+against lost updates; `Idempotency-Key` makes a POST safe to repeat for 24 hours.
+
+Limits, unless configured otherwise: 1 MiB a body, 200 a page, 6,000 requests a minute a caller with a burst of 600, \
+20 failed authentications a minute an address.";
+
+impl Document {
+    /// Adds to the handlers' own words what every operation has: errors, headers, parameters, security.
+    pub fn complete(described: OpenApi) -> Document {
+        let mut document = json!(described);
+        document["info"] = json!({
+            "title": "Paddock",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": DESCRIPTION,
+            "contact": { "name": "Paddock's maintainers", "url": "https://paddock.invalid/" },
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+        });
+        document["servers"] = json!([{ "url": "/", "description": "The server that serves this document." }]);
+        document["security"] = json!([{ "bearer": [] }]);
+        document["tags"] = json!([
+            { "name": "meta", "description": "What the server says about itself." },
+            { "name": "tenants", "description": "The walls between customers." },
+        ]);
+        let mut schemas = vec![(Problem::name().into_owned(), <Problem as utoipa::PartialSchema>::schema())];
+        Problem::schemas(&mut schemas);
+        for (name, schema) in schemas {
+            document["components"]["schemas"][name] = json!(schema);
+        }
+        document["components"]["securitySchemes"] = json!({ "bearer": {
+            "type": "http",
+            "scheme": "bearer",
+            "bearerFormat": "JWT",
+            "description": "An access token. Tokens are JWTs by RFC 8725 and live for 15 minutes.",
+        }});
+        document["components"]["headers"] = headers();
+        document["components"]["parameters"] = parameters();
+        for answer in EVERY {
+            document["components"]["responses"][answer.name] = answer.describe();
+        }
+        for (path, operations) in document["paths"].as_object_mut().into_iter().flatten() {
+            for method in METHODS {
+                if operations[*method].is_object() {
+                    complete_operation(path, method, &mut operations[*method]);
+                }
+            }
+        }
+        Document::new(document)
+    }
+
+    fn new(mut value: Value) -> Document {
+        closed(&mut value["components"]["schemas"]);
+        let mut json = serde_json::to_string_pretty(&value).unwrap_or_default();
+        json.push('\n');
+        let yaml = yaml_serde::to_string(&value).unwrap_or_default();
+        let etag = |text: &str| {
+            let sum = digest(&SHA256, text.as_bytes());
+            let hex: String = sum.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("\"{hex}\"")
+        };
+        Document {
+            json_etag: etag(&json),
+            yaml_etag: etag(&yaml),
+            json: json.into(),
+            yaml: yaml.into(),
+            value,
+        }
+    }
+}
+
+/// Objects have the members they name, and no others.
+fn closed(schemas: &mut Value) {
+    for schema in schemas.as_object_mut().into_iter().flat_map(|schemas| schemas.values_mut()) {
+        if schema["properties"].is_object() {
+            schema["additionalProperties"] = json!(false);
+        }
+    }
+}
+
+impl Shared {
+    fn describe(&self) -> Value {
+        let status: u16 = self.status.parse().unwrap_or(500);
+        let mut example = json!({
+            "type": format!("urn:paddock:problem:{}", self.code),
+            "title": http::StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("Error"),
+            "status": status,
+            "detail": self.detail,
+            "instance": "/api/v1/tenants",
+            "code": self.code,
+            "requestId": "5f2c9a01-1c",
+        });
+        if status == 422 {
+            example["errors"] =
+                json!([{ "pointer": "/name", "code": "required", "message": "\"name\" is missing" }]);
+        }
+        let mut headers = common_headers();
+        let mut has = |name: &str| headers[name] = json!({ "$ref": format!("#/components/headers/{name}") });
+        match status {
+            401 => has("WWW-Authenticate"),
+            405 => has("Allow"),
+            429 | 503 => has("Retry-After"),
+            _ => {}
+        }
+        json!({
+            "description": self.description,
+            "headers": headers,
+            "content": { "application/problem+json": {
+                "schema": { "$ref": "#/components/schemas/Problem" },
+                "example": example,
+            }},
+        })
+    }
+}
+
+fn complete_operation(path: &str, method: &str, operation: &mut Value) {
+    let tag = operation["tags"][0].as_str().unwrap_or_default().to_owned();
+    let act = operation["operationId"].as_str().unwrap_or_default().to_owned();
+    // One act, one name: the handler's, behind its noun.
+    operation["operationId"] = json!(format!("{tag}.{act}"));
+    if operation["description"].is_null() {
+        operation["description"] = json!(format!("{}.", operation["summary"].as_str().unwrap_or_default()));
+    }
+    let guarded = tag != "meta";
+    if !guarded {
+        operation["security"] = json!([{}]);
+    }
+    let names_one = path.ends_with('}');
+    let has_body = operation["requestBody"].is_object();
+    let versioned = guarded && (names_one && method == "get" || method == "put" || method == "post");
+
+    for (status, answer) in operation["responses"].as_object_mut().into_iter().flatten() {
+        let mut headers = common_headers();
+        if versioned && status.starts_with('2') {
+            headers["ETag"] = json!({ "$ref": "#/components/headers/ETag" });
+        }
+        if status == "201" {
+            headers["Location"] = json!({ "$ref": "#/components/headers/Location" });
+        }
+        if status == "503" {
+            headers["Retry-After"] = json!({ "$ref": "#/components/headers/Retry-After" });
+        }
+        answer["headers"] = headers;
+    }
+    let mut answers: Vec<&Shared> = vec![&MALFORMED, &METHOD_NOT_ALLOWED, &TOO_MANY, &INTERNAL, &UNAVAILABLE];
+    let mut parameters: Vec<&str> = vec!["X-Request-Id"];
+    if guarded {
+        answers.extend([&UNAUTHENTICATED, &FORBIDDEN, &NOT_ACCEPTABLE]);
+    }
+    if guarded && path.contains('{') {
+        answers.push(&NOT_FOUND);
+    }
+    if has_body {
+        answers.extend([&TOO_SLOW, &TOO_LARGE, &UNSUPPORTED, &INVALID]);
+    }
+    if guarded && method != "get" {
+        answers.push(&CONFLICT);
+    }
+    match method {
+        "post" => parameters.push("Idempotency-Key"),
+        "put" | "delete" => {
+            parameters.push("If-Match");
+            answers.push(&STALE);
+        }
+        "get" if names_one => {
+            parameters.push("If-None-Match");
+            operation["responses"]["304"] =
+                json!({ "description": "You have this version already.", "headers": common_headers() });
+        }
+        _ => {}
+    }
+    for answer in answers {
+        if operation["responses"][answer.status].is_null() {
+            operation["responses"][answer.status] =
+                json!({ "$ref": format!("#/components/responses/{}", answer.name) });
+        }
+    }
+    if operation["parameters"].is_null() {
+        operation["parameters"] = json!([]);
+    }
+    let references =
+        parameters.iter().map(|name| json!({ "$ref": format!("#/components/parameters/{name}") }));
+    operation["parameters"].as_array_mut().into_iter().for_each(|list| list.extend(references.clone()));
+}
+
+fn common_headers() -> Value {
+    json!({
+        "X-Request-Id": { "$ref": "#/components/headers/X-Request-Id" },
+        "RateLimit": { "$ref": "#/components/headers/RateLimit" },
+    })
+}
+
+fn headers() -> Value {
+    let text = |description: &str, pattern: &str, example: &str| json!({ "description": description, "schema": { "type": "string", "maxLength": 200, "pattern": pattern }, "example": example });
+    json!({
+        "X-Request-Id": text("Names this request in the server's log.", "^[A-Za-z0-9._-]+$", "5f2c9a01-1c"),
+        "RateLimit": text("How many requests you may send at once now; on answers to a valid credential.", "^\"requests\";r=[0-9]+$", "\"requests\";r=599"),
+        "ETag": text("The version, for If-Match and If-None-Match.", "^\"[0-9a-f]+\"$", "\"3\""),
+        "Location": text("Where the new thing is.", "^/api/v1/", "/api/v1/tenants/ten_01jcr8e8v0e9bvqz3tz4d0wq2h"),
+        "Allow": text("The methods that are served here.", "^[A-Z]+(, ?[A-Z]+)*$", "GET,HEAD"),
+        "WWW-Authenticate": text("How to authenticate.", "^Bearer ", "Bearer realm=\"paddock\""),
+        "Retry-After": {
+            "description": "How many seconds to wait.",
+            "schema": { "type": "integer", "format": "int32", "minimum": 1, "maximum": 86400 },
+            "example": 1,
+        },
+    })
+}
+
+fn parameters() -> Value {
+    let header = |name: &str, description: &str, length: u32, pattern: &str, example: &str| {
+        json!({
+            "name": name, "in": "header", "required": false, "description": description, "example": example,
+            "schema": { "type": "string", "maxLength": length, "pattern": pattern },
+        })
+    };
+    json!({
+        "X-Request-Id": header("X-Request-Id", "A name of your own for this request; one that cannot be used is replaced.", 64, "^[A-Za-z0-9._-]+$", "ci-job-42"),
+        "Idempotency-Key": header("Idempotency-Key", "The same key with the same request is carried out once and answered the same for 24 hours.", 255, "^[\\x21-\\x7e]([\\x20-\\x7e]*[\\x21-\\x7e])?$", "1b9d6bcd-bbfd-4b2d"),
+        "If-Match": header("If-Match", "Only if this is still its version.", 200, "^(\\*|\"[0-9]+\"(, ?\"[0-9]+\")*)$", "\"3\""),
+        "If-None-Match": header("If-None-Match", "Only if this is not its version any more.", 200, "^(\\*|(W/)?\"[0-9a-f]+\"(, ?(W/)?\"[0-9a-f]+\")*)$", "\"3\""),
+    })
+}

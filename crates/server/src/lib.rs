@@ -1,0 +1,8 @@
+//! paddockd: serves the API and runs the loops.
+
+pub mod auth;
+pub mod config;
+pub mod http;
+pub mod listener;
+pub mod logging;
+pub mod wiring;

@@ -1,0 +1,153 @@
+//! Accepts connections, speaks HTTP/1 and HTTP/2 on them, with or without TLS, and lets them end in peace.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::Router;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_io_timeout::TimeoutStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+use crate::config::Config;
+use crate::http::conventions::peer::Peer;
+
+/// How clients are kept from holding what they do not use.
+#[derive(Clone)]
+pub struct Settings {
+    tls: Option<TlsAcceptor>,
+    header_time: Duration,
+    stall_time: Duration,
+    connections: usize,
+    grace: Duration,
+}
+
+impl Settings {
+    pub fn from_config(config: &Config) -> anyhow::Result<Settings> {
+        let tls = match (&config.tls_certificate, &config.tls_key) {
+            (Some(certificate), Some(key)) => Some(acceptor(certificate, key)?),
+            _ => None,
+        };
+        Ok(Settings {
+            tls,
+            header_time: config.header_time.0,
+            stall_time: config.stall_time.0,
+            connections: config.connections.0 as usize,
+            grace: config.shutdown_grace.0,
+        })
+    }
+}
+
+fn acceptor(certificate: &std::path::Path, key: &std::path::Path) -> anyhow::Result<TlsAcceptor> {
+    let chain = CertificateDer::pem_file_iter(certificate)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .with_context(|| format!("tls.certificate: read {}", certificate.display()))?;
+    let private =
+        PrivateKeyDer::from_pem_file(key).with_context(|| format!("tls.key: read {}", key.display()))?;
+    let mut config =
+        rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(chain, private)
+            .context("tls.certificate and tls.key do not fit together")?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Serves until stopped; then finishes what is under way, but not for longer than the grace.
+pub async fn serve(listener: TcpListener, router: Router, settings: Settings, stop: CancellationToken) {
+    let graceful = GracefulShutdown::new();
+    let places = Arc::new(Semaphore::new(settings.connections));
+    loop {
+        let accepted = async {
+            let place = places.clone().acquire_owned().await;
+            (place, listener.accept().await)
+        };
+        tokio::select! {
+            (place, accepted) = accepted => match accepted {
+                Ok((stream, peer)) => {
+                    let connection = connection(stream, peer, router.clone(), settings.clone(), graceful.watcher());
+                    tokio::spawn(async move {
+                        connection.await;
+                        drop(place);
+                    });
+                }
+                // Out of file descriptors, most likely: the next ones may be luckier.
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            },
+            () = stop.cancelled() => break,
+        }
+    }
+    drop(listener);
+    if tokio::time::timeout(settings.grace, graceful.shutdown()).await.is_err() {
+        tracing::warn!("some connections did not end in time and are cut off");
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    router: Router,
+    settings: Settings,
+    watcher: Watcher,
+) {
+    // Answers are small and whole: waiting to fill a packet only delays them.
+    let _ = stream.set_nodelay(true);
+    let Some(acceptor) = settings.tls.clone() else {
+        return http(stream, peer, router, settings, watcher).await;
+    };
+    match tokio::time::timeout(settings.header_time, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => http(stream, peer, router, settings, watcher).await,
+        Ok(Err(error)) => tracing::debug!(%error, %peer, "no TLS handshake"),
+        Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
+    }
+}
+
+async fn http(
+    stream: impl AsyncRead + AsyncWrite + Send + 'static,
+    peer: SocketAddr,
+    router: Router,
+    settings: Settings,
+    watcher: Watcher,
+) {
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(settings.stall_time));
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let mut request = request.map(axum::body::Body::new);
+        request.extensions_mut().insert(Peer(peer));
+        router.clone().oneshot(request)
+    });
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(settings.header_time)
+        .max_buf_size(64 * 1024);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(256)
+        .max_header_list_size(64 * 1024)
+        .keep_alive_interval(Some(settings.stall_time))
+        .keep_alive_timeout(settings.stall_time);
+    let connection =
+        builder.serve_connection_with_upgrades(TokioIo::new(Box::pin(stream)), service).into_owned();
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::debug!(%error, %peer, "a connection ended early");
+    }
+}

@@ -1,0 +1,129 @@
+//! paddockd: the command line of the server.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{ArgMatches, Command};
+use paddock_engine::users;
+use paddock_server::auth::access_token;
+use paddock_server::config::{self, Config};
+use paddock_server::http::{self, meta::Build};
+use paddock_server::logging;
+use paddock_server::wiring::{self, World};
+use sd_notify::NotifyState;
+use tokio::signal::unix::{SignalKind, signal};
+
+const BUILD: Build = Build {
+    commit: match option_env!("PADDOCK_BUILD_COMMIT") {
+        Some(commit) => commit,
+        None => "unknown",
+    },
+    built_at: match option_env!("PADDOCK_BUILD_TIME") {
+        Some(time) => time,
+        None => "1970-01-01T00:00:00Z",
+    },
+};
+
+const ABOUT: &str = "Serves Paddock: a control plane for emulated Android devices and their snapshots.
+
+Needs no setting: `paddockd` keeps everything in ./paddock-data and listens on 127.0.0.1:8080.
+Each setting can stand in a file (TOML), in the environment (PADDOCK_…) or in a flag; the later wins.";
+
+fn main() -> ExitCode {
+    match run(std::env::args_os()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("paddockd: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn command() -> Command {
+    let version = format!("{} ({})", env!("CARGO_PKG_VERSION"), BUILD.commit);
+    let token =
+        "Print an access token for the first admin, valid for 15 minutes; needs access to the data folder";
+    config::command(Command::new("paddockd").about(ABOUT).version(version))
+        .subcommand(Command::new("config").about("Print the settings in force and where each comes from"))
+        .subcommand(Command::new("openapi").about("Print the contract (OpenAPI 3.1, JSON)"))
+        .subcommand(
+            Command::new("admin")
+                .about("Break-glass help for the first admin")
+                .subcommand_required(true)
+                .arg_required_else_help(true)
+                .subcommand(Command::new("token").about(token)),
+        )
+}
+
+fn run(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
+    let matches = command().get_matches_from(arguments);
+    if matches.subcommand_matches("openapi").is_some() {
+        print!("{}", std::str::from_utf8(&http::document().json)?);
+        return Ok(());
+    }
+    let (config, sources) = config::load(innermost(&matches), environment())?;
+    match matches.subcommand_name() {
+        Some("config") => {
+            for (setting, value, source) in sources {
+                println!("{} = {value:?}  # {source}", setting.key);
+            }
+            Ok(())
+        }
+        Some("admin") => runtime()?.block_on(print_token(&config)),
+        _ => runtime()?.block_on(serve(&config)),
+    }
+}
+
+/// Global flags are known to the subcommand that they stand behind.
+fn innermost(matches: &ArgMatches) -> &ArgMatches {
+    matches.subcommand().map_or(matches, |(_, inner)| innermost(inner))
+}
+
+fn environment() -> impl Iterator<Item = (String, String)> {
+    // A variable that is no UTF-8 is none of ours.
+    std::env::vars_os().filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)))
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+}
+
+async fn print_token(config: &Config) -> anyhow::Result<()> {
+    let engine = wiring::open(config, &World::real(BUILD)).await?;
+    let admin = users::first_admin(&engine).await.map_err(|error| anyhow::anyhow!("{}", error.detail))?;
+    println!("{}", access_token::mint(&engine, admin.id).await?);
+    Ok(())
+}
+
+async fn serve(config: &Config) -> anyhow::Result<()> {
+    logging::start(config.log_format, &config.log_level).map_err(anyhow::Error::msg)?;
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let server = wiring::start(config, World::real(BUILD)).await?;
+    metrics::gauge!("paddock_build_info", "version" => env!("CARGO_PKG_VERSION"), "commit" => BUILD.commit)
+        .set(1.0);
+    tracing::info!(address = %server.address, data = %config.data.display(), "serving");
+    if let Some(password) = &server.first_password {
+        welcome(password);
+    }
+    // Outside systemd nobody listens, and that is fine.
+    let _ = sd_notify::notify(&[NotifyState::Ready]);
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("shutting down; once more to stop at once");
+    let _ = sd_notify::notify(&[NotifyState::Stopping]);
+    tokio::select! {
+        () = server.stop() => Ok(()),
+        _ = terminate.recv() => anyhow::bail!("stopped before everything had ended"),
+        _ = interrupt.recv() => anyhow::bail!("stopped before everything had ended"),
+    }
+}
+
+/// Shown once, on the terminal; the journal is a log, and no log may hold a password.
+fn welcome(password: &str) {
+    if std::env::var_os("JOURNAL_STREAM").is_none() {
+        println!("The first admin is `admin` with the password {password}");
+    }
+    println!("The first admin's password is kept in the data folder, in the file admin-password.");
+}

@@ -1,0 +1,245 @@
+//! Puts the parts together: configuration to drivers, engine, router, listeners, loops; and takes them apart again.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use paddock_drivers::clock::SystemClock;
+use paddock_drivers::random::OsRandom;
+use paddock_engine::reconcile::{self, Loop, Runner};
+use paddock_engine::{DatabaseLocation, Engine, users};
+use paddock_model::ports::{Clock, Random};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::access_token::AccessTokens;
+use crate::auth::{Credentials, install_crypto};
+use crate::config::Config;
+use crate::http::conventions::Limits;
+use crate::http::conventions::rates::Rates;
+use crate::http::conventions::schemas::Schemas;
+use crate::http::health::Health;
+use crate::http::meta::Build;
+use crate::http::{self, App, Parts};
+use crate::listener;
+
+const PASSWORD_FILE: &str = "admin-password";
+const LOCK_FILE: &str = "paddockd.lock";
+
+/// A running server.
+pub struct Server {
+    pub address: SocketAddr,
+    /// The first admin's password, if this start has made the account.
+    pub first_password: Option<String>,
+    pub engine: Engine,
+    draining: CancellationToken,
+    stop: CancellationToken,
+    delay: Duration,
+    listeners: JoinSet<()>,
+    runner: Runner,
+    chores: JoinSet<()>,
+    /// Held for as long as the process uses the data folder.
+    _lock: File,
+}
+
+/// What the outside of the process gives: replaced in tests.
+pub struct World {
+    pub clock: Arc<dyn Clock>,
+    pub random: Arc<dyn Random>,
+    pub loops: &'static [Loop],
+    pub build: Build,
+}
+
+impl World {
+    pub fn real(build: Build) -> Self {
+        World {
+            clock: Arc::new(SystemClock),
+            random: Arc::new(OsRandom::default()),
+            loops: reconcile::LOOPS,
+            build,
+        }
+    }
+}
+
+/// Opens the engine on the configured database, without serving anything.
+pub async fn open(config: &Config, world: &World) -> anyhow::Result<Engine> {
+    install_crypto();
+    make_folder(&config.data)?;
+    let engine = Engine::open(&location(config), world.clock.clone(), world.random.clone()).await;
+    Ok(engine?)
+}
+
+fn location(config: &Config) -> DatabaseLocation {
+    match &config.database_url {
+        Some(url) => DatabaseLocation::Postgres {
+            url: url.0.clone(),
+            connections: config.database_connections.0 as usize,
+        },
+        None => DatabaseLocation::Sqlite(config.data.join("paddock.db")),
+    }
+}
+
+/// Starts everything; returns when requests are served.
+pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
+    let settings = listener::Settings::from_config(config)?;
+    make_folder(&config.data)?;
+    let lock = lock(&config.data)?;
+    let metrics = metrics()?;
+    let engine = open(config, &world).await?;
+    let file = config.data.join(PASSWORD_FILE);
+    let first_password = users::ensure_first_admin(&engine, |password| keep_secret(&file, password)).await?;
+
+    let loops = reconcile::Settings { lease: config.lease.0, stuck_after: config.stuck_after.0 };
+    let runner = Runner::start(&engine, world.loops, loops);
+    let draining = CancellationToken::new();
+    let document = http::document();
+    let app = App::new(Parts {
+        engine: engine.clone(),
+        credentials: Credentials::new(AccessTokens::load(&engine).await?),
+        limits: Limits {
+            body_bytes: config.body_bytes.0 as usize,
+            body_time: config.body_time.0,
+            request_time: config.request_time.0,
+            tls: config.tls_certificate.is_some(),
+        },
+        rates: Rates::new(
+            config.requests_per_minute.0,
+            config.burst.0,
+            config.failed_authentications_per_minute.0,
+        ),
+        schemas: Schemas::new(document.value["components"].clone()),
+        document,
+        health: Health::new(engine.clone(), runner.status(), draining.clone()),
+        metrics,
+        build: world.build,
+    });
+
+    let stop = CancellationToken::new();
+    let mut listeners = JoinSet::new();
+    let main = bind(config.listen).await?;
+    let address = main.local_addr()?;
+    listeners.spawn(listener::serve(main, http::router(&app), settings.clone(), stop.clone()));
+    if let Some(operations) = config.operations_listen {
+        let operations = bind(operations).await?;
+        listeners.spawn(listener::serve(operations, http::operations_router(&app), settings, stop.clone()));
+    }
+    let mut chores = JoinSet::new();
+    chores.spawn(tidy(app));
+    Ok(Server {
+        address,
+        first_password,
+        engine,
+        draining,
+        stop,
+        delay: config.shutdown_delay.0,
+        listeners,
+        runner,
+        chores,
+        _lock: lock,
+    })
+}
+
+impl Server {
+    /// Says that it is not ready any more, finishes what is under way, then stops the loops.
+    pub async fn stop(mut self) {
+        self.draining.cancel();
+        tokio::time::sleep(self.delay).await;
+        self.stop.cancel();
+        while self.listeners.join_next().await.is_some() {}
+        self.chores.shutdown().await;
+        self.runner.stop().await;
+    }
+}
+
+/// Keeps memory in bounds: forgets quiet callers, and folds the samples that wait for a scrape.
+async fn tidy(app: App) {
+    let mut tick = tokio::time::interval(Duration::from_secs(5));
+    loop {
+        tick.tick().await;
+        app.metrics.run_upkeep();
+        app.rates.forget_idle();
+    }
+}
+
+async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}; choose another address with --listen"))
+}
+
+/// Only its owner may look into the data folder.
+fn make_folder(data: &Path) -> anyhow::Result<()> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(data);
+    made.with_context(|| {
+        format!("cannot make the data folder {}; choose another with --data", data.display())
+    })
+}
+
+/// One server a data folder: two would each believe that the devices are theirs.
+fn lock(data: &Path) -> anyhow::Result<File> {
+    let path = data.join(LOCK_FILE);
+    let opened = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
+    let file = opened.with_context(|| format!("cannot write to the data folder {}", data.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            bail!(
+                "another paddockd uses the data folder {}; stop it, or choose another folder with --data",
+                data.display()
+            )
+        }
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock {}", path.display()))
+        }
+    }
+}
+
+/// Writes a file that survives a power cut once this returns, for its owner alone.
+fn keep_secret(path: &Path, text: &str) -> io::Result<()> {
+    let draft = path.with_extension("draft");
+    let mut file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&draft)?;
+    writeln!(file, "{text}")?;
+    file.sync_all()?;
+    fs::rename(&draft, path)?;
+    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+}
+
+/// One recorder a process, however many servers a test starts in it.
+fn metrics() -> anyhow::Result<PrometheusHandle> {
+    static RECORDER: std::sync::Mutex<Option<PrometheusHandle>> = std::sync::Mutex::new(None);
+    let mut recorder = RECORDER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(handle) = &*recorder {
+        return Ok(handle.clone());
+    }
+    const SECONDS: &[f64] =
+        &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+    let handle = PrometheusBuilder::new().set_buckets(SECONDS)?.install_recorder()?;
+    describe();
+    *recorder = Some(handle.clone());
+    Ok(handle)
+}
+
+fn describe() {
+    metrics::describe_histogram!(
+        "paddock_http_request_duration_seconds",
+        "How long requests took, by route template."
+    );
+    metrics::describe_histogram!("paddock_loop_run_duration_seconds", "How long runs of a loop took.");
+    metrics::describe_counter!("paddock_loop_runs_total", "Runs of a loop, by outcome.");
+    metrics::describe_gauge!("paddock_loop_last_run_timestamp_seconds", "When a loop last ended a run.");
+    metrics::describe_gauge!("paddock_loop_stuck", "1 if a loop's run takes too long.");
+    metrics::describe_gauge!("paddock_leader", "1 if this replica runs the loops.");
+    metrics::describe_counter!("paddock_store_commits_total", "Commits that waited for the disk (SQLite).");
+    metrics::describe_counter!(
+        "paddock_store_transactions_total",
+        "Transactions that those commits made durable."
+    );
+    metrics::describe_gauge!("paddock_build_info", "1; the labels say which build this is.");
+}

@@ -1,0 +1,101 @@
+//! All SQL of Paddock: one text for SQLite and PostgreSQL, one file a noun.
+//!
+//! [`Store::read`] gives a [`Tx`] for looking, [`Store::begin`] one for changing. A commit that returns is on disk.
+
+mod changes;
+mod error;
+mod migrations;
+mod postgres;
+mod row;
+mod select;
+mod sqlite;
+mod tx;
+mod value;
+
+pub mod idempotency_keys;
+pub mod leases;
+pub mod relations;
+pub mod signing_keys;
+pub mod tenants;
+pub mod users;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use changes::{Changed, Watch};
+pub use error::Error;
+pub use tx::Tx;
+
+use changes::Changes;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Which database, and where.
+#[derive(Clone)]
+pub enum Location {
+    Sqlite(PathBuf),
+    /// The URL may hold a password; never print it.
+    Postgres {
+        url: String,
+        connections: usize,
+    },
+}
+
+#[derive(Clone)]
+pub struct Store {
+    database: Database,
+    changes: Arc<Changes>,
+}
+
+#[derive(Clone)]
+enum Database {
+    Sqlite(sqlite::Sqlite),
+    Postgres(postgres::Postgres),
+}
+
+impl Store {
+    /// Opens the database, makes it if it is not there, and brings its tables up to date.
+    pub async fn open(location: &Location) -> Result<Store> {
+        let changes = Arc::new(Changes::default());
+        let database = match location {
+            Location::Sqlite(path) => Database::Sqlite(sqlite::Sqlite::open(path)?),
+            Location::Postgres { url, connections } => {
+                Database::Postgres(postgres::Postgres::open(url, *connections, &changes).await?)
+            }
+        };
+        let store = Store { database, changes };
+        migrations::apply(&store).await?;
+        Ok(store)
+    }
+
+    /// For looking: each statement sees the newest committed state.
+    pub async fn read(&self) -> Result<Tx> {
+        match &self.database {
+            Database::Sqlite(sqlite) => Tx::sqlite_read(sqlite),
+            Database::Postgres(postgres) => Tx::postgres(postgres.connection().await?, &self.changes),
+        }
+    }
+
+    /// For changing: nothing of it is seen by others before the commit, and nothing of it stays without one.
+    pub async fn begin(&self) -> Result<Tx> {
+        match &self.database {
+            Database::Sqlite(sqlite) => Ok(Tx::sqlite_write(sqlite.begin().await?, &self.changes)),
+            Database::Postgres(postgres) => Tx::postgres(postgres.begin().await?, &self.changes),
+        }
+    }
+
+    /// Tells when one of these tables has changed, by this process or (PostgreSQL) by another.
+    pub fn watch(&self, tables: &'static [&'static str]) -> Watch {
+        self.changes.watch(tables)
+    }
+
+    /// Whether other processes may use this database at the same time.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.database, Database::Postgres(_))
+    }
+
+    /// Answers when the database does.
+    pub async fn ping(&self) -> Result<()> {
+        self.read().await?.row::<(i64,)>("SELECT CAST(1 AS BIGINT)", &[]).await.map(drop)
+    }
+}

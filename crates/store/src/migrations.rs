@@ -1,0 +1,70 @@
+//! Brings a database to the tables that this program knows, one numbered text after another, each in one commit.
+
+use ring::digest;
+
+use crate::{Database, Error, Result, Store, Tx, args};
+
+struct Migration {
+    name: &'static str,
+    script: &'static str,
+}
+
+/// In order; the first is version 1. A text that was released is never changed.
+const MIGRATIONS: &[Migration] =
+    &[Migration { name: "house", script: include_str!("../migrations/0001_house.sql") }];
+
+const JOURNAL: &str = "
+    CREATE TABLE IF NOT EXISTS migrations (
+        version    BIGINT PRIMARY KEY,
+        name       TEXT   NOT NULL,
+        checksum   TEXT   NOT NULL
+    )";
+
+const APPLIED: &str = "
+    SELECT version, checksum FROM migrations ORDER BY version";
+
+const RECORD: &str = "
+    INSERT INTO migrations (version, name, checksum) VALUES ($1, $2, $3)";
+
+/// Any number, but the same in every replica: only one of them migrates at a time.
+const LOCK: &str = "SELECT pg_advisory_xact_lock(7239401)";
+
+pub(crate) async fn apply(store: &Store) -> Result<()> {
+    let mut tx = store.begin().await?;
+    if matches!(store.database, Database::Postgres(_)) {
+        tx.run_script(LOCK).await?;
+    }
+    tx.run_script(JOURNAL).await?;
+    let applied: Vec<(i64, String)> = tx.rows(APPLIED, &[]).await?;
+    check(&applied)?;
+    for (index, migration) in MIGRATIONS.iter().enumerate().skip(applied.len()) {
+        let version = index as i64 + 1;
+        run(&mut tx, version, migration).await?;
+        tracing::info!(version, name = migration.name, "brought the database up to date");
+    }
+    tx.commit().await
+}
+
+async fn run(tx: &mut Tx, version: i64, migration: &Migration) -> Result<()> {
+    tx.run_script(migration.script).await?;
+    tx.execute(RECORD, args![version, migration.name, checksum(migration.script)]).await?;
+    Ok(())
+}
+
+fn check(applied: &[(i64, String)]) -> Result<()> {
+    let known = MIGRATIONS.len() as i64;
+    if let Some((found, _)) = applied.last().filter(|(version, _)| *version > known) {
+        return Err(Error::Newer { found: *found, known });
+    }
+    for (at, (version, sum)) in applied.iter().enumerate() {
+        if *version != at as i64 + 1 || *sum != checksum(MIGRATIONS[at].script) {
+            return Err(Error::Altered { version: *version });
+        }
+    }
+    Ok(())
+}
+
+fn checksum(script: &str) -> String {
+    let sum = digest::digest(&digest::SHA256, script.as_bytes());
+    sum.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}

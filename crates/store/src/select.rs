@@ -1,0 +1,76 @@
+//! A list statement that grows with its filters: fixed pieces of text, and values only as arguments.
+
+use paddock_model::labels::{LabelSelector, Requirement};
+use paddock_model::page::PageRequest;
+use paddock_model::permissions::Scope;
+
+use crate::value::Value;
+
+pub(crate) struct Select<'a> {
+    sql: String,
+    args: Vec<Value<'a>>,
+    conditions: usize,
+}
+
+impl<'a> Select<'a> {
+    pub fn new(from: &'static str) -> Self {
+        Select { sql: from.to_owned(), args: Vec::new(), conditions: 0 }
+    }
+
+    /// Adds a condition; each `?` in it stands for one of the values.
+    pub fn and(&mut self, condition: &str, values: impl IntoIterator<Item = Value<'a>>) {
+        self.sql.push_str(if self.conditions == 0 { " WHERE " } else { " AND " });
+        self.conditions += 1;
+        let mut values = values.into_iter();
+        for letter in condition.chars() {
+            if letter == '?' {
+                self.args.push(values.next().expect("a value for every place"));
+                self.sql.push_str(&format!("${}", self.args.len()));
+            } else {
+                self.sql.push(letter);
+            }
+        }
+    }
+
+    /// Only what belongs to a tenant that the scope covers.
+    pub fn within(&mut self, scope: &Scope, tenant_column: &'static str) {
+        match scope {
+            Scope::Everything => {}
+            Scope::Tenants(tenants) if tenants.is_empty() => self.and("1 = 0", []),
+            Scope::Tenants(tenants) => {
+                let places = vec!["?"; tenants.len()].join(", ");
+                self.and(
+                    &format!("{tenant_column} IN ({places})"),
+                    tenants.iter().map(|id| Value::Uuid(id.0)),
+                );
+            }
+        }
+    }
+
+    pub fn labelled(&mut self, selector: &'a LabelSelector) {
+        for requirement in &selector.0 {
+            match requirement {
+                Requirement::Equals(key, value) => {
+                    self.and("labels ->> CAST(? AS TEXT) = ?", [Value::Text(key), Value::Text(value)]);
+                }
+                Requirement::Differs(key, value) => self.and(
+                    "COALESCE(labels ->> CAST(? AS TEXT) <> ?, 1 = 1)",
+                    [Value::Text(key), Value::Text(value)],
+                ),
+                Requirement::Exists(key) => {
+                    self.and("labels ->> CAST(? AS TEXT) IS NOT NULL", [Value::Text(key)]);
+                }
+            }
+        }
+    }
+
+    /// Newest first, one row more than a page holds.
+    pub fn page(mut self, request: PageRequest, key_column: &'static str) -> (String, Vec<Value<'a>>) {
+        if let Some(after) = request.after {
+            self.and(&format!("{key_column} < ?"), [Value::Uuid(after)]);
+        }
+        self.args.push(Value::from(request.limit + 1));
+        self.sql.push_str(&format!(" ORDER BY {key_column} DESC LIMIT ${}", self.args.len()));
+        (self.sql, self.args)
+    }
+}

@@ -1,0 +1,116 @@
+//! A conversation with the database: statements, then a commit or nothing.
+
+use std::sync::Arc;
+
+use crate::changes::{Changed, Changes, changed_table};
+use crate::row::{FromRow, Row};
+use crate::value::Value;
+use crate::{Error, Result, postgres, sqlite};
+
+pub struct Tx {
+    connection: Connection,
+    /// What was changed so far; told to the watchers by the commit.
+    changed: Vec<&'static str>,
+}
+
+enum Connection {
+    SqliteRead(sqlite::Reader),
+    SqliteWrite(sqlite::Writing, Arc<Changes>),
+    Postgres(postgres::Connection, Arc<Changes>),
+}
+
+impl Tx {
+    pub(crate) fn sqlite_read(sqlite: &sqlite::Sqlite) -> Result<Tx> {
+        Ok(Tx { connection: Connection::SqliteRead(sqlite.reader()?), changed: Vec::new() })
+    }
+
+    pub(crate) fn sqlite_write(writing: sqlite::Writing, changes: &Arc<Changes>) -> Tx {
+        Tx { connection: Connection::SqliteWrite(writing, changes.clone()), changed: Vec::new() }
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "reads as its siblings do")]
+    pub(crate) fn postgres(connection: postgres::Connection, changes: &Arc<Changes>) -> Result<Tx> {
+        Ok(Tx { connection: Connection::Postgres(connection, changes.clone()), changed: Vec::new() })
+    }
+
+    pub async fn rows<T: FromRow>(&mut self, sql: &str, args: &[Value<'_>]) -> Result<Vec<T>> {
+        match &mut self.connection {
+            Connection::SqliteRead(reader) => sqlite::rows(reader, sql, args),
+            Connection::SqliteWrite(writing, _) => sqlite::rows(writing, sql, args),
+            Connection::Postgres(connection, _) => {
+                let rows = connection.query(sql, args).await?;
+                rows.iter().map(|row| T::from_row(&mut Row::postgres(row))).collect()
+            }
+        }
+    }
+
+    pub async fn row<T: FromRow>(&mut self, sql: &str, args: &[Value<'_>]) -> Result<Option<T>> {
+        Ok(self.rows(sql, args).await?.pop())
+    }
+
+    /// Carries out a change; returns how many rows it touched.
+    pub async fn execute(&mut self, sql: &'static str, args: &[Value<'_>]) -> Result<u64> {
+        let touched = match &mut self.connection {
+            Connection::SqliteRead(_) => return Err(Error::unexpected("a change in a reading transaction")),
+            Connection::SqliteWrite(writing, _) => sqlite::execute(writing, sql, args)?,
+            Connection::Postgres(connection, _) => connection.execute(sql, args).await?,
+        };
+        if touched > 0
+            && let Some(table) = changed_table(sql)
+            && !self.changed.contains(&table)
+        {
+            self.changed.push(table);
+        }
+        Ok(touched)
+    }
+
+    /// Changes exactly one row, or says that somebody else was faster.
+    pub async fn execute_one(&mut self, sql: &'static str, args: &[Value<'_>]) -> Result<()> {
+        match self.execute(sql, args).await? {
+            0 => Err(Error::Stale),
+            _ => Ok(()),
+        }
+    }
+
+    /// Statements without arguments, several in one text: migrations.
+    pub(crate) async fn run_script(&mut self, script: &str) -> Result<()> {
+        match &mut self.connection {
+            Connection::SqliteRead(_) => Err(Error::unexpected("a script in a reading transaction")),
+            Connection::SqliteWrite(writing, _) => Ok(writing.execute_batch(script)?),
+            Connection::Postgres(connection, _) => connection.run_script(script).await,
+        }
+    }
+
+    /// When this returns, the changes are on disk and visible to all, and the watchers are awake.
+    pub async fn commit(self) -> Result<()> {
+        let changes = match self.connection {
+            Connection::SqliteRead(_) => return Ok(()),
+            Connection::SqliteWrite(writing, changes) => {
+                writing.commit().await?;
+                changes
+            }
+            Connection::Postgres(connection, changes) => {
+                connection.commit(&self.changed).await?;
+                changes
+            }
+        };
+        if !self.changed.is_empty() {
+            changes.tell(Changed::Tables(self.changed.into_iter().map(str::to_owned).collect()));
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_sqlite(&self) -> bool {
+        !matches!(self.connection, Connection::Postgres(..))
+    }
+
+    #[cfg(test)]
+    pub(crate) async fn prepare(&mut self, sql: &str) -> Result<()> {
+        match &mut self.connection {
+            Connection::SqliteRead(reader) => Ok(reader.prepare(sql).map(drop)?),
+            Connection::SqliteWrite(writing, _) => Ok(writing.prepare(sql).map(drop)?),
+            Connection::Postgres(connection, _) => connection.prepare(sql).await,
+        }
+    }
+}
