@@ -40,7 +40,7 @@ check: setup ## Formatting, lints, dependencies
 	@cargo deny --log-level error --all-features check bans licenses sources
 
 lint-contract: setup ## Spectral on the published contract
-	@cd crates/api/lint && $(TOOLS)/npm/node_modules/.bin/spectral lint ../openapi.json --fail-severity hint --display-only-failures
+	@$(TOOLS)/npm/node_modules/.bin/spectral lint crates/api/openapi.json -r $(TOOLS)/npm/spectral.yaml --fail-severity hint
 
 contract: setup-build ## Write crates/api/openapi.json anew from the code
 	@cargo run --locked --quiet -p paddock-server -- openapi > $(CACHE)/openapi.json

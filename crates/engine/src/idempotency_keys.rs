@@ -1,4 +1,4 @@
-//! Idempotency keys: a use-case recalls what it answered before it acts, and remembers it in the same commit.
+//! Idempotency keys: a use-case claims the key before it acts, and keeps its answer in the same commit.
 
 use paddock_model::caller::Caller;
 use paddock_model::idempotency_keys::{IdempotencyKey, KEPT};
@@ -7,14 +7,25 @@ use paddock_store::{Tx, idempotency_keys};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What this very request was answered before, if it was.
+/// What this very request was answered before, if it was; otherwise its key is claimed for this transaction.
 pub async fn recall<T: DeserializeOwned>(tx: &mut Tx, caller: &Caller, now: Timestamp) -> Result<Option<T>> {
     let Some(once) = &caller.once else { return Ok(None) };
-    let subject = caller.subject.to_string();
-    let Some(known) = idempotency_keys::find(tx, &subject, &once.key, now - KEPT).await? else {
-        return Ok(None);
+    let claim = IdempotencyKey {
+        subject: caller.subject.to_string(),
+        key: once.key.clone(),
+        fingerprint: once.fingerprint.to_vec(),
+        // Nobody sees this: it is replaced before the commit.
+        outcome: serde_json::json!({}),
+        created_at: now,
     };
-    if known.fingerprint != once.fingerprint {
+    let oldest = now - KEPT;
+    if idempotency_keys::claim(tx, &claim, oldest).await? {
+        return Ok(None);
+    }
+    let Some(known) = idempotency_keys::find(tx, &claim.subject, &claim.key, oldest).await? else {
+        return Err(Error::internal("an idempotency key is taken but not there"));
+    };
+    if known.fingerprint != claim.fingerprint {
         return Err(Error::conflict(
             "idempotency_mismatch",
             "This Idempotency-Key was used for another request. Use a new key for a new request.",
@@ -24,21 +35,8 @@ pub async fn recall<T: DeserializeOwned>(tx: &mut Tx, caller: &Caller, now: Time
 }
 
 /// Keeps the answer for when the request is sent again.
-pub async fn remember<T: Serialize>(tx: &mut Tx, caller: &Caller, outcome: &T, now: Timestamp) -> Result<()> {
+pub async fn remember<T: Serialize>(tx: &mut Tx, caller: &Caller, outcome: &T) -> Result<()> {
     let Some(once) = &caller.once else { return Ok(()) };
-    let key = IdempotencyKey {
-        subject: caller.subject.to_string(),
-        key: once.key.clone(),
-        fingerprint: once.fingerprint.to_vec(),
-        outcome: serde_json::to_value(outcome).map_err(Error::internal)?,
-        created_at: now,
-    };
-    match idempotency_keys::insert(tx, &key, now - KEPT).await {
-        // Its twin was faster by a hair, on another replica; the caller's next try finds the answer.
-        Err(paddock_store::Error::Stale) => Err(Error::unavailable(
-            "request_in_progress",
-            "The same request is being carried out right now. Send it again to get its answer.",
-        )),
-        outcome => Ok(outcome?),
-    }
+    let outcome = serde_json::to_value(outcome).map_err(Error::internal)?;
+    Ok(idempotency_keys::complete(tx, &caller.subject.to_string(), &once.key, outcome).await?)
 }

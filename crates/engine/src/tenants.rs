@@ -34,7 +34,7 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: TenantSpec) -> Resul
     }
     let tenant = Tenant::new(TenantId::new(now, engine.random()), spec, now);
     tenants::insert(&mut tx, &tenant).await.map_err(|error| name_taken(error, &tenant))?;
-    idempotency_keys::remember(&mut tx, caller, &tenant, now).await?;
+    idempotency_keys::remember(&mut tx, caller, &tenant).await?;
     tx.commit().await?;
     Ok(tenant)
 }

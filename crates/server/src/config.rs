@@ -38,6 +38,7 @@ macro_rules! settings {
     };
 }
 
+#[derive(Debug)]
 pub struct Setting {
     pub key: &'static str,
     pub help: &'static str,

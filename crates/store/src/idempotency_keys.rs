@@ -10,12 +10,15 @@ const FIND: &str = "
     SELECT subject, key, fingerprint, outcome, created_at FROM idempotency_keys
     WHERE subject = $1 AND key = $2 AND created_at >= $3";
 
-/// An expired key that the loop has not yet removed gives way.
-const INSERT: &str = "
+/// Waits for a twin that is under way elsewhere; an expired key that the loop has not yet removed gives way.
+const CLAIM: &str = "
     INSERT INTO idempotency_keys (subject, key, fingerprint, outcome, created_at) VALUES ($1, $2, $3, $4, $5)
     ON CONFLICT (subject, key) DO UPDATE
     SET fingerprint = excluded.fingerprint, outcome = excluded.outcome, created_at = excluded.created_at
     WHERE idempotency_keys.created_at < $6";
+
+const COMPLETE: &str = "
+    UPDATE idempotency_keys SET outcome = $3 WHERE subject = $1 AND key = $2";
 
 const DELETE_EXPIRED: &str = "
     DELETE FROM idempotency_keys WHERE created_at < $1";
@@ -33,10 +36,15 @@ pub async fn find(
     tx.row(FIND, args![subject, key, oldest]).await
 }
 
-/// Fails as stale when the same request has just been carried out by somebody else.
-pub async fn insert(tx: &mut Tx, key: &IdempotencyKey, oldest: Timestamp) -> Result<()> {
+/// Takes the key for this transaction; false when it was used since `oldest`.
+pub async fn claim(tx: &mut Tx, key: &IdempotencyKey, oldest: Timestamp) -> Result<bool> {
     let args = args![&key.subject, &key.key, &key.fingerprint, key.outcome.clone(), key.created_at, oldest];
-    tx.execute_one(INSERT, args).await
+    Ok(tx.execute(CLAIM, args).await? > 0)
+}
+
+/// Keeps what was answered under a key that this transaction has claimed.
+pub async fn complete(tx: &mut Tx, subject: &str, key: &str, outcome: serde_json::Value) -> Result<()> {
+    tx.execute_one(COMPLETE, args![subject, key, outcome]).await
 }
 
 pub async fn any_expired(tx: &mut Tx, oldest: Timestamp) -> Result<bool> {

@@ -9,6 +9,8 @@ mod postgres;
 mod row;
 mod select;
 mod sqlite;
+#[cfg(test)]
+mod tests;
 mod tx;
 mod value;
 

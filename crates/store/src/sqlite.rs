@@ -246,7 +246,8 @@ pub(crate) fn rows<T: FromRow>(
     args: &[Value<'_>],
 ) -> Result<Vec<T>> {
     let mut statement = connection.prepare_cached(sql)?;
-    let mut found = statement.query(rusqlite::params_from_iter(args))?;
+    bind(&mut statement, args)?;
+    let mut found = statement.raw_query();
     let mut rows = Vec::new();
     while let Some(row) = found.next()? {
         rows.push(T::from_row(&mut Row::sqlite(row))?);
@@ -255,6 +256,19 @@ pub(crate) fn rows<T: FromRow>(
 }
 
 pub(crate) fn execute(connection: &rusqlite::Connection, sql: &str, args: &[Value<'_>]) -> Result<u64> {
-    let touched = connection.prepare_cached(sql)?.execute(rusqlite::params_from_iter(args))?;
-    Ok(touched as u64)
+    let mut statement = connection.prepare_cached(sql)?;
+    bind(&mut statement, args)?;
+    Ok(statement.raw_execute()? as u64)
+}
+
+/// To SQLite `$2` is a name, numbered by where it first stands; to PostgreSQL it is the second argument. We mean that.
+fn bind(statement: &mut rusqlite::Statement<'_>, args: &[Value<'_>]) -> Result<()> {
+    for place in 1..=statement.parameter_count() {
+        let name = statement.parameter_name(place).unwrap_or_default();
+        let number: Option<usize> = name.strip_prefix('$').and_then(|digits| digits.parse().ok());
+        let value = number.and_then(|number| args.get(number.checked_sub(1)?));
+        let value = value.ok_or_else(|| Error::unexpected(format!("no argument for {name}")))?;
+        statement.raw_bind_parameter(place, value)?;
+    }
+    Ok(())
 }

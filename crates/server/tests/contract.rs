@@ -1,0 +1,182 @@
+//! The published contract and the code say the same.
+
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde_json::{Value, json};
+use world::{Contract, On, World};
+
+#[test]
+fn the_committed_contract_is_fresh() {
+    let live = paddock_server::http::document().json;
+    let live = std::str::from_utf8(&live).expect("text");
+    assert!(
+        paddock_api::OPENAPI_JSON == live,
+        "crates/api/openapi.json is stale; run `make contract` and commit it"
+    );
+}
+
+/// A path with its place holder filled.
+fn example(path: &str) -> String {
+    path.replace("{id}", "ten_01jcr8e8v0e9bvqz3tz4d0wq2h")
+}
+
+#[tokio::test]
+async fn every_documented_operation_is_served_and_no_other_method() {
+    let world = World::new(On::Sqlite).await;
+    let mut methods: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (path, method, _) in Contract::new().operations() {
+        methods.entry(path).or_default().insert(method);
+    }
+    for (path, documented) in methods {
+        for method in ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
+            let answer = world.call(method, &example(&path), None).await;
+            if documented.contains(method) {
+                assert_ne!(answer.status, 405, "{method} {path} is documented but not served");
+                assert!(
+                    answer.status != 404 || answer.code() != "no_such_path",
+                    "{method} {path} is documented but not served"
+                );
+            } else {
+                assert_eq!(answer.status, 405, "{method} {path} is served but not documented");
+                let allowed: BTreeSet<String> = answer
+                    .header("allow")
+                    .split(',')
+                    .filter(|method| *method != "HEAD")
+                    .map(|method| method.trim().to_owned())
+                    .collect();
+                assert_eq!(allowed, documented, "{path}");
+            }
+        }
+    }
+}
+
+/// A route can only enter through `routes!`, which documents it; so no route is without a document.
+#[test]
+fn no_route_bypasses_the_contract() {
+    fn sources(folder: &Path, found: &mut Vec<std::path::PathBuf>) {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() { sources(&path, found) } else { found.push(path) }
+        }
+    }
+    let mut found = Vec::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+    assert!(found.len() > 10);
+    for path in found {
+        let source = std::fs::read_to_string(&path).expect("text");
+        for bypass in [".route(", ".route_service(", ".nest_service("] {
+            assert!(!source.contains(bypass), "{} adds a route with {bypass}; use routes!", path.display());
+        }
+    }
+}
+
+#[test]
+fn every_operation_is_described_in_full() {
+    let contract = Contract::new();
+    let operations = contract.operations();
+    let ids: BTreeSet<&str> =
+        operations.iter().filter_map(|(_, _, operation)| operation["operationId"].as_str()).collect();
+    assert_eq!(ids.len(), operations.len(), "an operationId stands twice: {ids:?}");
+    for (path, method, operation) in &operations {
+        for member in ["summary", "description", "operationId"] {
+            assert!(
+                operation[member].as_str().is_some_and(|text| text.len() > 3),
+                "{method} {path} has no {member}"
+            );
+        }
+        let responses = operation["responses"].as_object().expect("responses");
+        let guarded = path.starts_with("/api/");
+        for status in ["400", "405", "429", "500", "503"] {
+            assert!(responses.contains_key(status), "{method} {path} does not document {status}");
+        }
+        for status in ["401", "403", "406"] {
+            assert_eq!(responses.contains_key(status), guarded, "{method} {path}: {status}");
+        }
+        for (status, response) in responses {
+            let response = contract.resolve(response);
+            assert!(
+                response["headers"]["X-Request-Id"].is_object(),
+                "{method} {path} {status} has no request id"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_example_is_valid() {
+    let contract = Contract::new();
+    let mut seen = 0;
+    let mut check = |schema: &Value, example: &Value| {
+        contract.validate(schema, example);
+        seen += 1;
+    };
+    for response in contract.0["components"]["responses"].as_object().expect("responses").values() {
+        let content = &response["content"]["application/problem+json"];
+        check(&content["schema"], &content["example"]);
+    }
+    for parameter in contract.0["components"]["parameters"].as_object().expect("parameters").values() {
+        check(&parameter["schema"], &parameter["example"]);
+    }
+    for header in contract.0["components"]["headers"].as_object().expect("headers").values() {
+        check(&header["schema"], &header["example"]);
+    }
+    for schema in contract.0["components"]["schemas"].as_object().expect("schemas").values() {
+        for property in schema["properties"].as_object().into_iter().flatten().map(|(_, property)| property) {
+            for example in property["examples"].as_array().into_iter().flatten() {
+                check(property, example);
+            }
+        }
+    }
+    assert!(seen > 30, "only {seen} examples were found");
+}
+
+/// utoipa overwrites a schema by another of the same name without a word.
+#[test]
+fn no_two_shapes_share_a_name() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../api/src");
+    let mut names: BTreeMap<String, u32> = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).expect("the sources") {
+        let source = std::fs::read_to_string(entry.expect("a source").path()).expect("text");
+        for line in source.lines() {
+            let rest = line.strip_prefix("pub struct ").or_else(|| line.strip_prefix("pub enum "));
+            if let Some(name) =
+                rest.and_then(|rest| rest.split(|letter: char| !letter.is_alphanumeric()).next())
+            {
+                *names.entry(name.to_owned()).or_default() += 1;
+            }
+        }
+    }
+    assert!(names.contains_key("Tenant"));
+    let twice: Vec<_> = names.iter().filter(|(_, count)| **count > 1).collect();
+    assert!(twice.is_empty(), "{twice:?}");
+}
+
+#[test]
+fn the_contract_and_the_model_agree_on_names() {
+    let contract = Contract::new();
+    let schema = &contract.0["components"]["schemas"]["TenantSpec"]["properties"]["name"];
+    assert_eq!(schema["pattern"], paddock_model::slug::Slug::PATTERN);
+}
+
+#[tokio::test]
+async fn every_post_can_be_repeated_with_a_key() {
+    let world = World::new(On::Sqlite).await;
+    let bodies = BTreeMap::from([("/api/v1/tenants", json!({ "name": "acme" }))]);
+    for (path, method, _) in Contract::new().operations() {
+        if method != "POST" {
+            continue;
+        }
+        let body = bodies
+            .get(path.as_str())
+            .unwrap_or_else(|| panic!("a body for POST {path}, so that its key can be tried"));
+        let send = || {
+            world.send(world.request("POST", &path, Some(body.clone())).header("idempotency-key", "again"))
+        };
+        let (first, again) = (send().await, send().await);
+        assert!(first.status.is_success(), "{path}: {first:?}");
+        assert_eq!((first.status, &first.text), (again.status, &again.text), "{path}");
+    }
+}

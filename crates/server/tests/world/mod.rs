@@ -1,0 +1,267 @@
+//! A world for tests: a real server on a free port, on either database, and a caller who holds every answer
+//! against the published contract.
+
+#![allow(dead_code, reason = "every test file uses a part of it")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use paddock_engine::reconcile::{LOOPS, Loop};
+use paddock_engine::users;
+use paddock_model::Timestamp;
+use paddock_model::ports::{Clock, ManualClock, SeededRandom};
+use paddock_server::auth::access_token;
+use paddock_server::config::{self, Config};
+use paddock_server::http::meta::Build;
+use paddock_server::wiring::{self, Server};
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+pub struct World {
+    pub server: Server,
+    pub clock: Arc<ManualClock>,
+    pub folder: Arc<tempfile::TempDir>,
+    pub token: String,
+    pub http: reqwest::Client,
+    contract: Contract,
+}
+
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: reqwest::header::HeaderMap,
+    pub text: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().expect("visible ASCII"))
+    }
+
+    pub fn code(&self) -> String {
+        self.json()["code"].as_str().expect("a problem document").to_owned()
+    }
+
+    #[track_caller]
+    pub fn expect(self, status: u16) -> Self {
+        assert_eq!(self.status.as_u16(), status, "{}", self.text);
+        self
+    }
+}
+
+/// Which database a world stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum On {
+    Sqlite,
+    Postgres,
+}
+
+pub const BOTH: [On; 2] = [On::Sqlite, On::Postgres];
+
+impl World {
+    pub async fn new(on: On) -> World {
+        World::with(on, &[], LOOPS).await
+    }
+
+    /// A world with settings of its own, as flags.
+    pub async fn with(on: On, flags: &[&str], loops: &'static [Loop]) -> World {
+        let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+        let database = match on {
+            On::Sqlite => String::new(),
+            On::Postgres => new_postgres_database().await,
+        };
+        World::on_database(folder, &database, flags, loops).await
+    }
+
+    pub async fn on_database(
+        folder: Arc<tempfile::TempDir>,
+        database: &str,
+        flags: &[&str],
+        loops: &'static [Loop],
+    ) -> World {
+        let data = folder.path().display().to_string();
+        let mut all = vec!["--data", &data, "--listen", "127.0.0.1:0", "--database-url", database];
+        all.extend(flags);
+        let clock = Arc::new(ManualClock::at("2026-11-15T04:00:00Z".parse::<Timestamp>().expect("a time")));
+        let world = wiring::World {
+            clock: clock.clone(),
+            random: Arc::new(SeededRandom::new(COUNT.fetch_add(1, Ordering::Relaxed).into())),
+            loops,
+            build: Build { commit: "unknown", built_at: "2026-11-15T04:00:00Z" },
+        };
+        let server = wiring::start(&config(&all), world).await.expect("a server");
+        let admin = users::first_admin(&server.engine).await.expect("the first admin");
+        let token = access_token::mint(&server.engine, admin.id).await.expect("a token");
+        // The client's TLS is set up although no test speaks it through this client.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder().timeout(Duration::from_secs(60)).build().expect("a client");
+        World { server, clock, folder, token, http, contract: Contract::new() }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.server.address)
+    }
+
+    /// A request with the admin's credential; the answer is held against the contract.
+    pub async fn call(&self, method: &str, path: &str, body: Option<Value>) -> Answer {
+        self.send(self.request(method, path, body)).await
+    }
+
+    pub fn request(&self, method: &str, path: &str, body: Option<Value>) -> reqwest::RequestBuilder {
+        let method = Method::from_bytes(method.as_bytes()).expect("a method");
+        let request = self.http.request(method, self.url(path)).bearer_auth(&self.token);
+        match body {
+            Some(body) => request.json(&body),
+            None => request,
+        }
+    }
+
+    pub fn anonymous(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
+        self.http.request(Method::from_bytes(method.as_bytes()).expect("a method"), self.url(path))
+    }
+
+    pub async fn send(&self, request: reqwest::RequestBuilder) -> Answer {
+        let request = request.build().expect("a request");
+        let (method, path) = (request.method().to_string(), request.url().path().to_owned());
+        let response = self.http.execute(request).await.expect("an answer");
+        let (status, headers) = (response.status(), response.headers().clone());
+        let text = response.text().await.expect("a body");
+        let answer = Answer { status, headers, text };
+        self.contract.hold(&method, &path, &answer);
+        answer
+    }
+
+    pub async fn create_tenant(&self, name: &str) -> Answer {
+        self.call("POST", "/api/v1/tenants", Some(json!({ "name": name }))).await
+    }
+}
+
+static COUNT: AtomicU32 = AtomicU32::new(1);
+
+pub fn config(flags: &[&str]) -> Config {
+    let arguments = ["paddockd"].into_iter().chain(flags.iter().copied());
+    let matches =
+        config::command(clap::Command::new("paddockd")).try_get_matches_from(arguments).expect("known flags");
+    config::load(&matches, std::iter::empty()).expect("valid settings").0
+}
+
+pub async fn new_postgres_database() -> String {
+    let server = std::env::var("TEST_POSTGRES_URL")
+        .expect("TEST_POSTGRES_URL; `make test` starts a server and sets it");
+    let name = format!("server_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let (client, connection) =
+        tokio_postgres::connect(&server, tokio_postgres::NoTls).await.expect("a server");
+    tokio::spawn(connection);
+    client.batch_execute(&format!("CREATE DATABASE {name}")).await.expect("a new database");
+    let (address, _) = server.rsplit_once('/').expect("a URL with a database");
+    format!("{address}/{name}")
+}
+
+/// The published contract, against which every answer is held.
+pub struct Contract(pub Value);
+
+impl Contract {
+    pub fn new() -> Self {
+        Contract(paddock_server::http::document().value)
+    }
+
+    /// Every operation as (path template, method, operation).
+    pub fn operations(&self) -> Vec<(String, String, Value)> {
+        let paths = self.0["paths"].as_object().expect("paths");
+        paths
+            .iter()
+            .flat_map(|(path, item)| {
+                let methods = item.as_object().expect("operations");
+                methods
+                    .iter()
+                    .map(move |(method, operation)| (path.clone(), method.to_uppercase(), operation.clone()))
+            })
+            .collect()
+    }
+
+    /// Every error is a problem document; every answer of a documented operation is one that it documents.
+    pub fn hold(&self, method: &str, path: &str, answer: &Answer) {
+        assert!(!answer.header("x-request-id").is_empty(), "no request id: {answer:?}");
+        let (status, kind) = (answer.status.as_u16(), answer.header("content-type"));
+        let kind = kind.split(';').next().unwrap_or_default();
+        if status >= 400 && path != "/-/readyz" && method != "HEAD" {
+            assert_eq!(kind, "application/problem+json", "{method} {path}: {answer:?}");
+            self.validate(&json!({ "$ref": "#/components/schemas/Problem" }), &answer.json());
+            assert_eq!(answer.json()["requestId"], answer.header("x-request-id"));
+            assert_eq!(answer.json()["status"], status);
+        }
+        let documented = if method == "HEAD" { "GET" } else { method };
+        let operations = self.operations();
+        let Some((_, _, operation)) =
+            operations.iter().find(|(template, verb, _)| verb == documented && matches(template, path))
+        else {
+            return;
+        };
+        let response = self.resolve(&operation["responses"][status.to_string()]);
+        assert!(response.is_object(), "{method} {path} does not document {status}: {answer:?}");
+        if method == "HEAD" || status == 304 {
+            assert!(answer.text.is_empty());
+            return;
+        }
+        match response["content"].get(kind) {
+            Some(content) if kind.ends_with("json") => self.validate(&content["schema"], &answer.json()),
+            Some(_) => {}
+            None => assert!(
+                answer.text.is_empty(),
+                "{method} {path} does not document {kind} for {status}: {answer:?}"
+            ),
+        }
+        for (name, header) in response["headers"].as_object().into_iter().flatten() {
+            let sent = answer.header(name);
+            if !sent.is_empty() {
+                let schema = &self.resolve(header)["schema"];
+                let value = if schema["type"] == "integer" {
+                    json!(sent.parse::<i64>().expect("a number"))
+                } else {
+                    json!(sent)
+                };
+                self.validate(schema, &value);
+            }
+        }
+    }
+
+    pub fn resolve<'a>(&'a self, value: &'a Value) -> &'a Value {
+        match value["$ref"].as_str() {
+            Some(reference) => {
+                self.0.pointer(reference.trim_start_matches('#')).expect("a reference that leads somewhere")
+            }
+            None => value,
+        }
+    }
+
+    pub fn validate(&self, schema: &Value, value: &Value) {
+        let mut schema = schema.clone();
+        schema["components"] = self.0["components"].clone();
+        let validator =
+            jsonschema::options().should_validate_formats(true).build(&schema).expect("a valid schema");
+        let faults: Vec<String> = validator
+            .iter_errors(value)
+            .map(|fault| format!("{} at {}", fault, fault.instance_path()))
+            .collect();
+        assert!(faults.is_empty(), "{faults:#?} in {value:#}");
+    }
+}
+
+fn matches(template: &str, path: &str) -> bool {
+    let (template, path): (Vec<&str>, Vec<&str>) = (template.split('/').collect(), path.split('/').collect());
+    template.len() == path.len()
+        && template.iter().zip(path).all(|(part, text)| part.starts_with('{') || *part == text)
+}
+
+pub fn advance(world: &World, duration: Duration) {
+    world.clock.advance(duration);
+}
+
+pub fn now(world: &World) -> Timestamp {
+    world.clock.now()
+}

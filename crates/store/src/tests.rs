@@ -1,0 +1,454 @@
+//! The store's promises, each on both databases.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use paddock_model::Timestamp;
+use paddock_model::idempotency_keys::IdempotencyKey;
+use paddock_model::labels::{LabelSelector, Labels};
+use paddock_model::page::PageRequest;
+use paddock_model::permissions::{Object, Relation, Scope, Subject};
+use paddock_model::ports::SeededRandom;
+use paddock_model::slug::Slug;
+use paddock_model::tenants::{Tenant, TenantFilter, TenantId, TenantSpec};
+use paddock_model::users::UserId;
+
+use crate::changes::changed_table;
+use crate::leases::Lease;
+use crate::{Error, Location, Store, args, idempotency_keys, leases, relations, tenants};
+
+/// A new database of each kind; the folder lives as long as the SQLite file is needed.
+struct Databases {
+    folder: tempfile::TempDir,
+    locations: Vec<Location>,
+}
+
+impl Databases {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let locations =
+            vec![Location::Sqlite(folder.path().join("paddock.db")), new_postgres_database().await];
+        Databases { folder, locations }
+    }
+
+    async fn open(&self) -> Vec<Store> {
+        let mut stores = Vec::new();
+        for location in &self.locations {
+            stores.push(Store::open(location).await.expect("an open store"));
+        }
+        stores
+    }
+}
+
+async fn new_postgres_database() -> Location {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let server = std::env::var("TEST_POSTGRES_URL")
+        .expect("TEST_POSTGRES_URL; `make test` starts a server and sets it");
+    let name = format!("store_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let (client, connection) =
+        tokio_postgres::connect(&server, tokio_postgres::NoTls).await.expect("a server");
+    tokio::spawn(connection);
+    client.batch_execute(&format!("CREATE DATABASE {name}")).await.expect("a new database");
+    let (address, _) = server.rsplit_once('/').expect("a URL with a database");
+    Location::Postgres { url: format!("{address}/{name}"), connections: 8 }
+}
+
+fn time(micros: i64) -> Timestamp {
+    Timestamp::from_microsecond(1_700_000_000_000_000 + micros).expect("a time")
+}
+
+fn tenant(number: i64, labels: &[(&str, &str)]) -> Tenant {
+    let labels: Labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let name = Slug::parse(&format!("tenant-{number}")).expect("a name");
+    let id = TenantId::new(time(number * 1000), &SeededRandom::new(number as u64));
+    Tenant::new(id, TenantSpec { name, display_name: None, labels }, time(number))
+}
+
+async fn insert(store: &Store, tenant: &Tenant) -> crate::Result<()> {
+    let mut tx = store.begin().await?;
+    tenants::insert(&mut tx, tenant).await?;
+    tx.commit().await
+}
+
+async fn names(store: &Store, scope: &Scope, filter: &TenantFilter) -> Vec<String> {
+    let page = PageRequest { limit: 200, after: None };
+    let found =
+        tenants::list(&mut store.read().await.expect("a reader"), scope, filter, page).await.expect("a list");
+    found.items.iter().map(|tenant| tenant.name.to_string()).collect()
+}
+
+async fn all_names(store: &Store) -> Vec<String> {
+    names(store, &Scope::Everything, &TenantFilter::default()).await
+}
+
+#[tokio::test]
+async fn every_statement_can_be_prepared_on_both_databases() {
+    let databases = Databases::new().await;
+    let mut found = 0;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    for entry in std::fs::read_dir(folder).expect("the sources") {
+        let source = std::fs::read_to_string(entry.expect("a source").path()).expect("text");
+        for statement in statements(&source) {
+            found += 1;
+            for store in databases.open().await {
+                let mut tx = store.begin().await.expect("a transaction");
+                // Advisory locks are PostgreSQL's alone.
+                if statement.contains("pg_advisory") && tx.is_sqlite() {
+                    continue;
+                }
+                tx.prepare(&statement).await.unwrap_or_else(|error| panic!("{error:?}: {statement}"));
+            }
+            let first = statement.split_whitespace().next().expect("a word");
+            assert!(
+                matches!(first, "SELECT" | "CREATE") || changed_table(&statement).is_some(),
+                "a change that nobody would be told of: {statement}"
+            );
+        }
+    }
+    assert!(found > 15, "only {found} statements were found; does the search still fit the sources?");
+}
+
+/// Every text constant that begins like SQL.
+fn statements(source: &str) -> Vec<String> {
+    let constants = source.split(": &str =").skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"'));
+    let texts = constants.filter_map(|rest| rest.split('"').next()).map(|text| text.trim().to_owned());
+    texts
+        .filter(|text| {
+            ["SELECT", "INSERT", "UPDATE", "DELETE", "WITH"].iter().any(|verb| text.starts_with(verb))
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn what_is_read_is_what_was_written() {
+    for store in Databases::new().await.open().await {
+        let written = tenant(1, &[("team", "maps"), ("odd", "ä \"quoted\" \\ 漢")]);
+        insert(&store, &written).await.expect("stored");
+
+        let read =
+            tenants::find(&mut store.read().await.expect("a reader"), &Scope::Everything, written.id).await;
+
+        assert_eq!(read.expect("an answer"), Some(written));
+    }
+}
+
+#[tokio::test]
+async fn a_scope_hides_what_it_does_not_cover() {
+    for store in Databases::new().await.open().await {
+        let (mine, other) = (tenant(1, &[]), tenant(2, &[]));
+        insert(&store, &mine).await.expect("stored");
+        insert(&store, &other).await.expect("stored");
+        let scope = Scope::Tenants(vec![mine.id]);
+
+        assert_eq!(names(&store, &scope, &TenantFilter::default()).await, ["tenant-1"]);
+        assert!(names(&store, &Scope::Tenants(vec![]), &TenantFilter::default()).await.is_empty());
+        let mut tx = store.read().await.expect("a reader");
+        assert_eq!(tenants::find(&mut tx, &scope, other.id).await.expect("an answer"), None);
+        assert!(tenants::find(&mut tx, &scope, mine.id).await.expect("an answer").is_some());
+    }
+}
+
+#[tokio::test]
+async fn labels_select() {
+    for store in Databases::new().await.open().await {
+        insert(&store, &tenant(1, &[("team", "maps"), ("a.b/c", "x")])).await.expect("stored");
+        insert(&store, &tenant(2, &[("team", "audio")])).await.expect("stored");
+        insert(&store, &tenant(3, &[])).await.expect("stored");
+        for (selector, expected) in [
+            ("team=maps", vec!["tenant-1"]),
+            ("team!=maps", vec!["tenant-3", "tenant-2"]),
+            ("team", vec!["tenant-2", "tenant-1"]),
+            ("a.b/c=x,team=maps", vec!["tenant-1"]),
+            ("team=maps,team=audio", vec![]),
+        ] {
+            let filter =
+                TenantFilter { name: None, labels: LabelSelector::parse(selector).expect("a selector") };
+            assert_eq!(names(&store, &Scope::Everything, &filter).await, expected, "{selector}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn pages_hold_everything_once() {
+    for store in Databases::new().await.open().await {
+        for number in 0..25 {
+            insert(&store, &tenant(number, &[])).await.expect("stored");
+        }
+        let (mut seen, mut after) = (Vec::new(), None);
+        loop {
+            let mut tx = store.read().await.expect("a reader");
+            let request = PageRequest { limit: 10, after };
+            let page = tenants::list(&mut tx, &Scope::Everything, &TenantFilter::default(), request)
+                .await
+                .expect("a page");
+            seen.extend(page.items.into_iter().map(|tenant| tenant.name.to_string()));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+
+        let expected: Vec<String> = (0..25).rev().map(|number| format!("tenant-{number}")).collect();
+        assert_eq!(seen, expected, "newest first");
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_taken_once() {
+    for store in Databases::new().await.open().await {
+        insert(&store, &tenant(1, &[])).await.expect("stored");
+        let mut twin = tenant(2, &[]);
+        twin.name = tenant(1, &[]).name;
+
+        let outcome = insert(&store, &twin).await;
+
+        assert!(matches!(outcome, Err(Error::Taken { .. })), "{outcome:?}");
+        assert_eq!(all_names(&store).await, ["tenant-1"]);
+    }
+}
+
+#[tokio::test]
+async fn of_two_writers_the_second_is_told_that_it_is_late() {
+    for store in Databases::new().await.open().await {
+        let before = tenant(1, &[]);
+        insert(&store, &before).await.expect("stored");
+        let spec = || TenantSpec {
+            name: before.name.clone(),
+            display_name: Some("New".to_owned()),
+            labels: Labels::new(),
+        };
+        let after = before.clone().changed(spec(), time(9));
+
+        let mut tx = store.begin().await.expect("a transaction");
+        tenants::update(&mut tx, &before, &after).await.expect("the first");
+        tx.commit().await.expect("committed");
+        let mut tx = store.begin().await.expect("a transaction");
+        let late = tenants::update(&mut tx, &before, &after).await;
+        assert!(matches!(late, Err(Error::Stale)), "{late:?}");
+        let late = tenants::delete(&mut tx, &before).await;
+        assert!(matches!(late, Err(Error::Stale)), "{late:?}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_stays_of_a_transaction_that_was_dropped() {
+    for store in Databases::new().await.open().await {
+        let mut tx = store.begin().await.expect("a transaction");
+        tenants::insert(&mut tx, &tenant(1, &[])).await.expect("inserted");
+        drop(tx);
+        insert(&store, &tenant(2, &[])).await.expect("stored");
+
+        assert_eq!(all_names(&store).await, ["tenant-2"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn writers_that_share_a_commit_do_not_share_a_fate() {
+    for store in Databases::new().await.open().await {
+        let writers = (0..200).map(|number| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                let mut tx = store.begin().await.expect("a transaction");
+                tenants::insert(&mut tx, &tenant(number, &[])).await.expect("inserted");
+                match number % 4 {
+                    0 => drop(tx),
+                    // The same name again fails, and takes only this transaction with it.
+                    1 => assert!(tenants::insert(&mut tx, &tenant(number, &[])).await.is_err()),
+                    _ => tx.commit().await.expect("committed"),
+                }
+            })
+        });
+        for writer in writers.collect::<Vec<_>>() {
+            writer.await.expect("a writer");
+        }
+
+        let mut expected: Vec<String> =
+            (0..200).filter(|number| number % 4 > 1).map(|number| format!("tenant-{number}")).collect();
+        let mut found = all_names(&store).await;
+        (expected.sort(), found.sort());
+        assert_eq!(found, expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_full_disk_loses_nothing_that_was_acknowledged() {
+    let databases = Databases::new().await;
+    let stores = databases.open().await;
+    let store = &stores[0];
+    {
+        let mut tx = store.begin().await.expect("a transaction");
+        tx.run_script("PRAGMA max_page_count = 60").await.expect("a small disk");
+    }
+    let writers = (0..600).map(|number| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            (number, insert(&store, &tenant(number, &[("filler", &"x".repeat(900))])).await)
+        })
+    });
+    let mut acknowledged = Vec::new();
+    let mut refused = 0;
+    for writer in writers.collect::<Vec<_>>() {
+        match writer.await.expect("a writer") {
+            (number, Ok(())) => acknowledged.push(format!("tenant-{number}")),
+            (_, Err(Error::Unavailable(_))) => refused += 1,
+            (number, other) => panic!("{number}: {other:?}"),
+        }
+    }
+    assert!(
+        refused > 0 && !acknowledged.is_empty(),
+        "{refused} refused, {} acknowledged",
+        acknowledged.len()
+    );
+
+    drop(stores);
+    let reopened = Store::open(&databases.locations[0]).await.expect("an open store");
+    let found = all_names(&reopened).await;
+    acknowledged.sort();
+    let missing: Vec<_> = acknowledged.iter().filter(|name| !found.contains(name)).collect();
+    assert!(missing.is_empty(), "acknowledged, but lost: {missing:?}");
+    assert_eq!(found.len(), acknowledged.len(), "refused, but stored");
+    drop(databases.folder);
+}
+
+#[tokio::test]
+async fn a_commit_wakes_who_watches_its_table_and_nobody_else() {
+    for store in Databases::new().await.open().await {
+        // PostgreSQL's listener announces itself once; let that pass.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let (mut watched, mut other) = (store.watch(&["tenants"]), store.watch(&["users"]));
+
+        insert(&store, &tenant(1, &[])).await.expect("stored");
+
+        tokio::time::timeout(Duration::from_secs(5), watched.changed()).await.expect("awake");
+        assert!(
+            tokio::time::timeout(Duration::from_millis(100), other.changed()).await.is_err(),
+            "woken for nothing"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_commit_wakes_the_other_replicas_too() {
+    let location = new_postgres_database().await;
+    let (here, there) =
+        (Store::open(&location).await.expect("one"), Store::open(&location).await.expect("two"));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let mut watch = there.watch(&["tenants"]);
+
+    insert(&here, &tenant(1, &[])).await.expect("stored");
+
+    tokio::time::timeout(Duration::from_secs(5), watch.changed()).await.expect("awake");
+    assert_eq!(all_names(&there).await, ["tenant-1"]);
+}
+
+#[tokio::test]
+async fn a_database_of_a_newer_version_is_refused() {
+    let databases = Databases::new().await;
+    for store in databases.open().await {
+        let mut tx = store.begin().await.expect("a transaction");
+        let sql = "INSERT INTO migrations (version, name, checksum) VALUES ($1, $2, $3)";
+        tx.execute(sql, args![999i64, "future", "?"]).await.expect("a newer version");
+        tx.commit().await.expect("committed");
+    }
+    for location in &databases.locations {
+        let refusal = Store::open(location).await.err().expect("a refusal");
+        assert!(matches!(refusal, Error::Newer { found: 999, .. }), "{refusal:?}");
+        assert!(refusal.to_string().contains("newer Paddock"));
+    }
+}
+
+#[tokio::test]
+async fn a_database_with_altered_migrations_is_refused() {
+    let databases = Databases::new().await;
+    for store in databases.open().await {
+        let mut tx = store.begin().await.expect("a transaction");
+        tx.execute("UPDATE migrations SET checksum = $1 WHERE version = 1", args!["another"])
+            .await
+            .expect("altered");
+        tx.commit().await.expect("committed");
+    }
+    for location in &databases.locations {
+        let refusal = Store::open(location).await.err().expect("a refusal");
+        assert!(matches!(refusal, Error::Altered { version: 1 }), "{refusal:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_relation_holds_only_as_it_was_given() {
+    for store in Databases::new().await.open().await {
+        let user = |number| Subject::User(UserId::new(time(number), &SeededRandom::new(1)));
+        let mut tx = store.begin().await.expect("a transaction");
+        for _ in 0..2 {
+            relations::insert(&mut tx, user(1), Relation::Admin, Object::System, time(1))
+                .await
+                .expect("given");
+        }
+        tx.commit().await.expect("committed");
+
+        let mut tx = store.read().await.expect("a reader");
+        for (subject, relation, holds) in [
+            (user(1), Relation::Admin, true),
+            (user(2), Relation::Admin, false),
+            (user(1), Relation::CanView, false),
+        ] {
+            let found =
+                relations::holds(&mut tx, subject, relation, Object::System).await.expect("an answer");
+            assert_eq!(found, holds, "{subject} {relation:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_idempotency_key_is_forgotten_after_its_day() {
+    for store in Databases::new().await.open().await {
+        let key = |at| IdempotencyKey {
+            subject: "user:usr_1".to_owned(),
+            key: "k".to_owned(),
+            fingerprint: vec![1],
+            outcome: serde_json::json!({"a": 1}),
+            created_at: time(at),
+        };
+        let mut tx = store.begin().await.expect("a transaction");
+        assert!(idempotency_keys::claim(&mut tx, &key(10), time(0)).await.expect("an answer"));
+        assert!(
+            !idempotency_keys::claim(&mut tx, &key(20), time(0)).await.expect("an answer"),
+            "it is taken"
+        );
+        let outcome = serde_json::json!({"b": 2});
+        idempotency_keys::complete(&mut tx, "user:usr_1", "k", outcome.clone()).await.expect("kept");
+        let found = idempotency_keys::find(&mut tx, "user:usr_1", "k", time(10)).await.expect("found");
+        assert_eq!(found, Some(IdempotencyKey { outcome, ..key(10) }));
+        assert_eq!(
+            idempotency_keys::find(&mut tx, "user:usr_1", "k", time(11)).await.expect("expired"),
+            None
+        );
+        assert!(
+            idempotency_keys::claim(&mut tx, &key(30), time(11)).await.expect("an expired key gives way")
+        );
+        assert!(!idempotency_keys::any_expired(&mut tx, time(30)).await.expect("an answer"));
+        assert!(idempotency_keys::any_expired(&mut tx, time(31)).await.expect("an answer"));
+        assert_eq!(idempotency_keys::delete_expired(&mut tx, time(31)).await.expect("removed"), 1);
+        tx.commit().await.expect("committed");
+    }
+}
+
+#[tokio::test]
+async fn a_lease_is_taken_only_as_it_was_seen() {
+    for store in Databases::new().await.open().await {
+        let mut tx = store.begin().await.expect("a transaction");
+        assert!(leases::insert(&mut tx, "loops", "a", time(1)).await.expect("taken"));
+        assert!(!leases::insert(&mut tx, "loops", "b", time(1)).await.expect("an answer"));
+        let seen = leases::find(&mut tx, "loops").await.expect("found").expect("a lease");
+        assert!(leases::take(&mut tx, "loops", "a", &seen, time(2)).await.expect("renewed"));
+        assert!(
+            !leases::take(&mut tx, "loops", "b", &seen, time(3)).await.expect("an answer"),
+            "it has moved on"
+        );
+        leases::release(&mut tx, "loops", "b").await.expect("nothing of b's");
+        let now = leases::find(&mut tx, "loops").await.expect("found");
+        assert_eq!(now, Some(Lease { holder: "a".to_owned(), generation: 2 }));
+        leases::release(&mut tx, "loops", "a").await.expect("given back");
+        assert_eq!(leases::find(&mut tx, "loops").await.expect("an answer"), None);
+    }
+}
