@@ -32,7 +32,7 @@ test: setup check lint-contract ## Set up and pass everything
 	@scripts/with-postgres cargo test --workspace --locked --no-fail-fast
 
 test-long: setup ## The same tests with bigger numbers
-	@PADDOCK_LONG=1 scripts/with-postgres cargo test --workspace --locked --no-fail-fast
+	@TEST_LONG=1 scripts/with-postgres cargo test --workspace --locked --no-fail-fast
 
 check: setup ## Formatting, lints, dependencies
 	@cargo fmt --all --check

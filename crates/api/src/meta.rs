@@ -26,6 +26,11 @@ pub enum ApiVersion {
     V1,
 }
 
+/// Plain text for people and for tools that read lines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(max_length = 10_000_000, pattern = "^[^\\x00]*$", examples("ok"))]
+pub struct Text(pub String);
+
 /// How much to say about readiness.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(default, deny_unknown_fields)]

@@ -6,7 +6,7 @@ mod sources;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-pub use setting::{DatabaseUrl, LogFormat, Seconds, Value, Whole};
+pub use setting::{DatabaseUrl, LogFormat, Origins, Seconds, Value, Whole};
 pub use sources::{Refused, Source, command, load};
 
 /// Declares the settings: the typed [`Config`], and the table from which flags, variables and the reference are made.
@@ -63,6 +63,8 @@ settings! {
     tls_certificate, "tls.certificate": Option<PathBuf> = "";
     /// File with the certificate's private key (PEM).
     tls_key, "tls.key": Option<PathBuf> = "";
+    /// Web pages that may call the API from another address, separated by commas.
+    cors_origins, "cors.origins": Origins = "";
     /// How log lines look; auto means human on a terminal and json elsewhere.
     log_format, "log.format": LogFormat = "auto";
     /// What is logged: error, warn, info, debug, trace, or a filter such as info,paddock_store=debug.

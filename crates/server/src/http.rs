@@ -13,11 +13,13 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use metrics_exporter_prometheus::PrometheusHandle;
 use paddock_engine::Engine;
-use tower_http::compression::CompressionLayer;
-use tower_http::compression::predicate::{NotForContentType, Predicate, SizeAbove};
+use tower::Layer;
+use tower_http::compression::predicate::{And, NotForContentType, Predicate, SizeAbove};
+use tower_http::compression::{Compression, CompressionLayer};
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::auth::{Credentials, authenticate};
+use conventions::cross_origin::CrossOrigin;
 use conventions::rates::Rates;
 use conventions::schemas::Schemas;
 use conventions::{Limits, keep_conventions, method_not_allowed, no_such_path};
@@ -32,6 +34,7 @@ pub struct Parts {
     pub engine: Engine,
     pub credentials: Credentials,
     pub limits: Limits,
+    pub cross_origin: CrossOrigin,
     pub rates: Rates,
     pub schemas: Schemas,
     pub document: Document,
@@ -66,25 +69,29 @@ pub fn document() -> Document {
 }
 
 /// Everything there is.
-pub fn router(app: &App) -> Router {
+pub fn everything(app: &App) -> Surface {
     let guarded = api().route_layer(from_fn_with_state(app.clone(), authenticate));
     let (routes, _) = OpenApiRouter::new().nest("/api/v1", guarded).merge(meta::routes()).split_for_parts();
-    with_conventions(routes, app)
+    surface(routes, app)
 }
 
 /// Only what operators need.
-pub fn operations_router(app: &App) -> Router {
-    with_conventions(meta::routes().split_for_parts().0, app)
+pub fn operations(app: &App) -> Surface {
+    surface(meta::routes().split_for_parts().0, app)
 }
 
-fn with_conventions(routes: Router<App>, app: &App) -> Router {
-    // Below a kilobyte, compressing costs more than it saves; streams must not wait for a full block.
-    let worthwhile =
-        SizeAbove::new(1024).and(NotForContentType::new("text/event-stream")).and(NotForContentType::GRPC);
-    routes
+/// A router with what stands around it and needs to know nothing of its routes.
+pub type Surface = Compression<Router, Worthwhile>;
+type Worthwhile = And<And<SizeAbove, NotForContentType>, NotForContentType>;
+
+fn surface(routes: Router<App>, app: &App) -> Surface {
+    let router = routes
         .fallback(no_such_path)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(from_fn_with_state(app.clone(), keep_conventions))
-        .layer(CompressionLayer::new().compress_when(worthwhile))
-        .with_state(app.clone())
+        .with_state(app.clone());
+    // Below a kilobyte, compressing costs more than it saves; streams must not wait for a full block.
+    let worthwhile =
+        SizeAbove::new(1024).and(NotForContentType::new("text/event-stream")).and(NotForContentType::GRPC);
+    CompressionLayer::new().compress_when(worthwhile).layer(router)
 }

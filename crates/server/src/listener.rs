@@ -1,11 +1,14 @@
 //! Accepts connections, speaks HTTP/1 and HTTP/2 on them, with or without TLS, and lets them end in peace.
+//!
+//! A connection stays on one thread for life. A request costs microseconds; handing it from thread to thread,
+//! as a work-stealing scheduler does, would cost as much again.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use axum::Router;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -22,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use crate::config::Config;
+use crate::http::Surface;
 use crate::http::conventions::peer::Peer;
 
 /// How clients are kept from holding what they do not use.
@@ -66,8 +70,47 @@ fn acceptor(certificate: &std::path::Path, key: &std::path::Path) -> anyhow::Res
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
+/// The threads that connections live on, one a core; they end when the last handle is dropped.
+pub struct Threads {
+    runtimes: Vec<tokio::runtime::Handle>,
+    next: AtomicUsize,
+    end: CancellationToken,
+}
+
+impl Threads {
+    pub fn start() -> std::io::Result<Threads> {
+        let count = std::thread::available_parallelism().map_or(1, usize::from);
+        let end = CancellationToken::new();
+        let runtimes = (0..count).map(|number| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let (handle, end) = (runtime.handle().clone(), end.clone());
+            let thread = std::thread::Builder::new().name(format!("connections-{number}"));
+            thread.spawn(move || runtime.block_on(end.cancelled_owned()))?;
+            Ok(handle)
+        });
+        Ok(Threads { runtimes: runtimes.collect::<std::io::Result<_>>()?, next: AtomicUsize::new(0), end })
+    }
+
+    /// Each in turn: connections of a pool come together and would all meet the same idle thread.
+    fn next(&self) -> &tokio::runtime::Handle {
+        &self.runtimes[self.next.fetch_add(1, Ordering::Relaxed) % self.runtimes.len()]
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.end.cancel();
+    }
+}
+
 /// Serves until stopped; then finishes what is under way, but not for longer than the grace.
-pub async fn serve(listener: TcpListener, router: Router, settings: Settings, stop: CancellationToken) {
+pub async fn serve(
+    listener: TcpListener,
+    surface: Surface,
+    settings: Settings,
+    threads: Arc<Threads>,
+    stop: CancellationToken,
+) {
     let graceful = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(settings.connections));
     loop {
@@ -78,8 +121,10 @@ pub async fn serve(listener: TcpListener, router: Router, settings: Settings, st
         tokio::select! {
             (place, accepted) = accepted => match accepted {
                 Ok((stream, peer)) => {
-                    let connection = connection(stream, peer, router.clone(), settings.clone(), graceful.watcher());
-                    tokio::spawn(async move {
+                    // Leaves this thread's reactor; the other's takes it up.
+                    let Ok(stream) = stream.into_std() else { continue };
+                    let connection = connection(stream, peer, surface.clone(), settings.clone(), graceful.watcher());
+                    threads.next().spawn(async move {
                         connection.await;
                         drop(place);
                     });
@@ -100,19 +145,20 @@ pub async fn serve(listener: TcpListener, router: Router, settings: Settings, st
 }
 
 async fn connection(
-    stream: TcpStream,
+    stream: std::net::TcpStream,
     peer: SocketAddr,
-    router: Router,
+    surface: Surface,
     settings: Settings,
     watcher: Watcher,
 ) {
+    let Ok(stream) = TcpStream::from_std(stream) else { return };
     // Answers are small and whole: waiting to fill a packet only delays them.
     let _ = stream.set_nodelay(true);
     let Some(acceptor) = settings.tls.clone() else {
-        return http(stream, peer, router, settings, watcher).await;
+        return http(stream, peer, surface, settings, watcher).await;
     };
     match tokio::time::timeout(settings.header_time, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => http(stream, peer, router, settings, watcher).await,
+        Ok(Ok(stream)) => http(stream, peer, surface, settings, watcher).await,
         Ok(Err(error)) => tracing::debug!(%error, %peer, "no TLS handshake"),
         Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
     }
@@ -121,7 +167,7 @@ async fn connection(
 async fn http(
     stream: impl AsyncRead + AsyncWrite + Send + 'static,
     peer: SocketAddr,
-    router: Router,
+    surface: Surface,
     settings: Settings,
     watcher: Watcher,
 ) {
@@ -130,7 +176,7 @@ async fn http(
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let mut request = request.map(axum::body::Body::new);
         request.extensions_mut().insert(Peer(peer));
-        router.clone().oneshot(request)
+        surface.clone().oneshot(request)
     });
     let mut builder = Builder::new(TokioExecutor::new());
     builder

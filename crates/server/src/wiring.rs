@@ -23,12 +23,13 @@ use crate::auth::access_token::AccessTokens;
 use crate::auth::{Credentials, install_crypto};
 use crate::config::Config;
 use crate::http::conventions::Limits;
+use crate::http::conventions::cross_origin::CrossOrigin;
 use crate::http::conventions::rates::Rates;
 use crate::http::conventions::schemas::Schemas;
 use crate::http::health::Health;
 use crate::http::meta::Build;
 use crate::http::{self, App, Parts};
-use crate::listener;
+use crate::listener::{self, Threads};
 
 const PASSWORD_FILE: &str = "admin-password";
 const LOCK_FILE: &str = "paddockd.lock";
@@ -109,6 +110,7 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
             request_time: config.request_time.0,
             tls: config.tls_certificate.is_some(),
         },
+        cross_origin: CrossOrigin(config.cors_origins.0.clone()),
         rates: Rates::new(
             config.requests_per_minute.0,
             config.burst.0,
@@ -122,13 +124,26 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
     });
 
     let stop = CancellationToken::new();
+    let threads = Arc::new(Threads::start()?);
     let mut listeners = JoinSet::new();
     let main = bind(config.listen).await?;
     let address = main.local_addr()?;
-    listeners.spawn(listener::serve(main, http::router(&app), settings.clone(), stop.clone()));
+    listeners.spawn(listener::serve(
+        main,
+        http::everything(&app),
+        settings.clone(),
+        threads.clone(),
+        stop.clone(),
+    ));
     if let Some(operations) = config.operations_listen {
         let operations = bind(operations).await?;
-        listeners.spawn(listener::serve(operations, http::operations_router(&app), settings, stop.clone()));
+        listeners.spawn(listener::serve(
+            operations,
+            http::operations(&app),
+            settings,
+            threads.clone(),
+            stop.clone(),
+        ));
     }
     let mut chores = JoinSet::new();
     chores.spawn(tidy(app));

@@ -102,6 +102,7 @@ async fn a_body_without_a_length_is_limited_too() {
             break;
         }
     }
+    stream.write_all(b"0\r\n\r\n").await.expect("sent");
     let mut answer = vec![0; 4096];
     let length = stream.read(&mut answer).await.expect("an answer");
     let answer = String::from_utf8_lossy(&answer[..length]);
@@ -360,4 +361,22 @@ async fn operations_can_have_an_address_of_their_own() {
     assert_eq!(get("/-/readyz").await.expect("an answer").status(), 200);
     assert_eq!(get("/-/metrics").await.expect("an answer").status(), 200);
     assert_eq!(get(TENANTS).await.expect("an answer").status(), 404);
+}
+
+#[tokio::test]
+async fn only_configured_pages_may_call_from_elsewhere() {
+    let world = World::with(On::Sqlite, &["--cors-origins", "https://console.example.com"], LOOPS).await;
+    let get = |origin: &'static str| world.send(world.request("GET", TENANTS, None).header("origin", origin));
+    let allowed = get("https://console.example.com").await.expect(200);
+    assert_eq!(allowed.header("access-control-allow-origin"), "https://console.example.com");
+    assert_eq!(get("https://evil.example").await.expect(200).header("access-control-allow-origin"), "");
+
+    let ask = world.anonymous("OPTIONS", TENANTS).header("access-control-request-method", "PUT");
+    let answer = world
+        .http
+        .execute(ask.header("origin", "https://console.example.com").build().expect("a request"))
+        .await;
+    let headers = answer.expect("an answer").headers().clone();
+    assert!(headers["access-control-allow-methods"].to_str().expect("text").contains("PUT"));
+    assert!(!headers.contains_key("access-control-allow-credentials"));
 }

@@ -123,6 +123,29 @@ impl Value for LogFormat {
     }
 }
 
+/// Origins of web pages, as browsers send them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origins(pub Vec<http::HeaderValue>);
+
+impl Value for Origins {
+    const ALLOWED: &'static str = "origins such as https://console.example.com, separated by commas";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let origin = |text: &str| {
+            let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"))?;
+            let plain = !host.is_empty() && !host.contains(['/', '*', ' ']);
+            http::HeaderValue::try_from(text).ok().filter(|_| plain)
+        };
+        let texts = text.split(',').map(str::trim).filter(|text| !text.is_empty());
+        let origins: Option<Vec<_>> = texts.map(origin).collect();
+        origins.map(Origins).ok_or_else(|| "one of them is not an origin".to_owned())
+    }
+
+    fn show(&self) -> String {
+        self.0.iter().filter_map(|origin| origin.to_str().ok()).collect::<Vec<_>>().join(",")
+    }
+}
+
 /// May hold a password, so it is shown without its middle.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl(pub String);

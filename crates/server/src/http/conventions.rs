@@ -2,6 +2,7 @@
 
 pub mod body;
 pub mod conditional;
+pub mod cross_origin;
 pub mod cursor;
 pub mod path;
 pub mod peer;
@@ -50,7 +51,11 @@ pub async fn keep_conventions(State(app): State<App>, mut request: Request, next
     let acceptable = !path.starts_with("/api/") || accepts_json(request.headers());
     let span = tracing::info_span!("request", request_id = %id, trace_id = request_id::trace_id(&request));
 
-    let mut response = if acceptable {
+    let origin = app.cross_origin.allowed(&request);
+
+    let mut response = if let Some(answer) = app.cross_origin.preflight(&request) {
+        answer
+    } else if acceptable {
         let answer = AssertUnwindSafe(next.run(request)).catch_unwind();
         match tokio::time::timeout(app.limits.request_time, answer.instrument(span.clone())).await {
             Ok(Ok(response)) => response,
@@ -71,6 +76,7 @@ pub async fn keep_conventions(State(app): State<App>, mut request: Request, next
     let cause = problem::write_document(&mut response, &path, &id);
     if_none_match.apply(&mut response);
     write_headers(response.headers_mut(), &id, app.limits.tls);
+    cross_origin::write_headers(response.headers_mut(), origin);
 
     let status = response.status();
     // A path that nobody serves has no template; its text must not become a label.

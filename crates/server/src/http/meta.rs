@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, VARY};
 use http::{HeaderMap, StatusCode};
-use paddock_api::meta::{ApiVersion, ReadSchema, Readiness, SchemaFormat, Version};
+use paddock_api::meta::{ApiVersion, ReadSchema, Readiness, SchemaFormat, Text, Version};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -13,7 +13,7 @@ use super::App;
 use super::conventions::problem::Answer;
 use super::conventions::query::Query;
 
-const TEXT: &str = "text/plain; charset=utf-8";
+const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// Which build this is.
 #[derive(Debug, Clone)]
@@ -32,23 +32,23 @@ pub fn routes() -> OpenApiRouter<App> {
 }
 
 /// Is the process alive?
-#[utoipa::path(get, path = "/-/alivez", tag = "meta", security(()), responses((status = 200, body = String, content_type = "text/plain", description = "It is.", example = "ok")))]
+#[utoipa::path(get, path = "/-/alivez", tag = "meta", security(()), responses((status = 200, body = Text, content_type = "text/plain", description = "It is.", example = "ok")))]
 async fn alivez() -> Response {
-    ([(CONTENT_TYPE, TEXT)], "ok").into_response()
+    ([(CONTENT_TYPE, PLAIN)], "ok").into_response()
 }
 
 /// Is the server ready for requests?
 ///
 /// Not while it shuts down, without its database, or when a loop is stuck.
 #[utoipa::path(get, path = "/-/readyz", tag = "meta", security(()), params(Readiness), responses(
-    (status = 200, body = String, content_type = "text/plain", description = "It is.", example = "ok"),
-    (status = 503, body = String, content_type = "text/plain", description = "It is not; `?verbose` says why.", example = "not ready")))]
+    (status = 200, body = Text, content_type = "text/plain", description = "It is.", example = "ok"),
+    (status = 503, body = Text, content_type = "text/plain", description = "It is not; `?verbose` says why.", example = "not ready")))]
 async fn readyz(State(app): State<App>, Query(query): Query<Readiness>) -> Response {
     let (ready, report) = app.health.report().await;
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let short = if ready { "ok" } else { "not ready" };
     let body = if query.verbose.is_some() { report } else { short.to_owned() };
-    (status, [(CONTENT_TYPE, TEXT)], body).into_response()
+    (status, [(CONTENT_TYPE, PLAIN)], body).into_response()
 }
 
 /// Which build answers?
@@ -68,7 +68,7 @@ async fn version(State(app): State<App>) -> Json<Version> {
 #[utoipa::path(get, path = "/-/openapi/schema", tag = "meta", security(()), params(ReadSchema), responses(
     (status = 200, description = "The OpenAPI document.", content(
         (serde_json::Value = "application/json"),
-        (String = "application/yaml")))))]
+        (Text = "application/yaml")))))]
 async fn schema(
     State(app): State<App>,
     headers: HeaderMap,
@@ -99,7 +99,7 @@ async fn schema(
 }
 
 /// Figures for Prometheus
-#[utoipa::path(get, path = "/-/metrics", tag = "meta", security(()), responses((status = 200, body = String, content_type = "text/plain", description = "The figures in Prometheus' text format.")))]
+#[utoipa::path(get, path = "/-/metrics", tag = "meta", security(()), responses((status = 200, body = Text, content_type = "text/plain", description = "The figures in Prometheus' text format.")))]
 async fn metrics(State(app): State<App>) -> Response {
     app.health.write_metrics();
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], app.metrics.render()).into_response()

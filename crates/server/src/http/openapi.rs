@@ -183,7 +183,11 @@ impl Document {
             "contact": { "name": "Paddock's maintainers", "url": "https://paddock.invalid/" },
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         });
-        document["servers"] = json!([{ "url": "/", "description": "The server that serves this document." }]);
+        document["servers"] = json!([{
+            "url": "/",
+            "description": "The server that serves this document, be it a local one or production.",
+            "x-internal": false,
+        }]);
         document["security"] = json!([{ "bearer": [] }]);
         document["tags"] = json!([
             { "name": "meta", "description": "What the server says about itself." },
@@ -198,7 +202,7 @@ impl Document {
             "type": "http",
             "scheme": "bearer",
             "bearerFormat": "JWT",
-            "description": "An access token. Tokens are JWTs by RFC 8725 and live for 15 minutes.",
+            "description": "An access token. Tokens are JWTs that follow RFC8725 and live for 15 minutes.",
         }});
         document["components"]["headers"] = headers();
         document["components"]["parameters"] = parameters();
@@ -353,6 +357,7 @@ fn common_headers() -> Value {
     json!({
         "X-Request-Id": { "$ref": "#/components/headers/X-Request-Id" },
         "RateLimit": { "$ref": "#/components/headers/RateLimit" },
+        "Access-Control-Allow-Origin": { "$ref": "#/components/headers/Access-Control-Allow-Origin" },
     })
 }
 
@@ -361,6 +366,7 @@ fn headers() -> Value {
     json!({
         "X-Request-Id": text("Names this request in the server's log.", "^[A-Za-z0-9._-]+$", "5f2c9a01-1c"),
         "RateLimit": text("How many requests you may send at once now; on answers to a valid credential.", "^\"requests\";r=[0-9]+$", "\"requests\";r=599"),
+        "Access-Control-Allow-Origin": text("The page's origin, if it is one of those that are configured.", "^https?://[^/]+$", "https://console.example.com"),
         "ETag": text("The version, for If-Match and If-None-Match.", "^\"[0-9a-f]+\"$", "\"3\""),
         "Location": text("Where the new thing is.", "^/api/v1/", "/api/v1/tenants/ten_01jcr8e8v0e9bvqz3tz4d0wq2h"),
         "Allow": text("The methods that are served here.", "^[A-Z]+(, ?[A-Z]+)*$", "GET,HEAD"),

@@ -2,10 +2,11 @@
 
 use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE};
+use bytes::{Bytes, BytesMut};
+use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use http_body_util::{BodyExt, Limited};
+use http_body::Body as _;
+use http_body_util::BodyExt;
 use paddock_model::Error;
 use paddock_model::error::Fault;
 use paddock_model::idempotency_keys::Once;
@@ -16,6 +17,9 @@ use utoipa::ToSchema;
 use super::problem::{Failure, WithStatus};
 use super::schemas::{UNKNOWN_MEMBER, reference};
 use crate::http::App;
+
+/// How much of a body that is too large is read and dropped.
+const DROPPED: usize = 16 << 20;
 
 /// The body of a request that replaces something.
 pub struct Body<T>(pub T);
@@ -70,31 +74,51 @@ fn require_json(headers: &HeaderMap) -> Result<(), Response> {
 
 async fn read(request: Request, app: &App) -> Result<Bytes, Response> {
     let most = app.limits.body_bytes;
-    let too_large = || {
-        let detail = format!("The body is larger than {most} bytes.");
-        refused(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
-    };
-    let announced =
-        request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    if announced.is_some_and(|length| length > most) {
-        return Err(too_large());
-    }
-    let body = Limited::new(request.into_body(), most).collect();
-    match tokio::time::timeout(app.limits.body_time, body).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
-        Ok(Err(_)) => Err(refused(
-            StatusCode::BAD_REQUEST,
-            "incomplete_body",
-            "The body ended before its end.".to_owned(),
-        )),
-        Err(_) => {
-            let detail = "The body did not arrive in time.".to_owned();
-            let mut response = refused(StatusCode::REQUEST_TIMEOUT, "body_too_slow", detail);
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            Err(response)
+    let mut body = request.into_body();
+    let whole = async {
+        let announced = body.size_hint().lower();
+        let mut bytes = BytesMut::with_capacity(usize::try_from(announced).unwrap_or(0).min(most));
+        let mut length = 0;
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(|_| incomplete())?.into_data() else { continue };
+            length += data.len();
+            // What is too large is read on for a while and dropped: a client that still sends would miss the answer.
+            if length <= most {
+                bytes.extend_from_slice(&data);
+            } else if length > most + DROPPED {
+                break;
+            }
         }
-    }
+        if length <= most { Ok(bytes.freeze()) } else { Err(too_large(most)) }
+    };
+    let in_time = tokio::time::timeout(app.limits.body_time, whole).await;
+    in_time.unwrap_or_else(|_| Err(too_slow()))
+}
+
+fn incomplete() -> Response {
+    refused(StatusCode::BAD_REQUEST, "incomplete_body", "The body ended before its end.".to_owned())
+}
+
+fn too_large(most: usize) -> Response {
+    closing(refused(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "body_too_large",
+        format!("The body is larger than {most} bytes."),
+    ))
+}
+
+fn too_slow() -> Response {
+    closing(refused(
+        StatusCode::REQUEST_TIMEOUT,
+        "body_too_slow",
+        "The body did not arrive in time.".to_owned(),
+    ))
+}
+
+/// There may be more of the body under way: the connection is of no further use.
+fn closing(mut response: Response) -> Response {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 fn parse<T: DeserializeOwned + ToSchema + 'static>(bytes: &[u8], app: &App) -> Result<T, Response> {

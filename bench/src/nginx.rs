@@ -1,0 +1,129 @@
+//! nginx as a party: a server that answers fixed bytes, and a reverse proxy in front of it.
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::http::Answer;
+use crate::{Bench, http};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub struct Nginx {
+    pub address: SocketAddr,
+    prefix: PathBuf,
+    master: Child,
+}
+
+impl Nginx {
+    /// Answers every request with these bytes, from memory.
+    pub fn answering(bench: &Bench, answer: &Answer) -> Result<Self> {
+        let Answer { content_type, body, .. } = answer;
+        ensure!(!body.contains(['\'', '\\', '$']), "nginx cannot quote {body}");
+        Self::start(
+            bench,
+            "nginx-origin",
+            "",
+            &format!("default_type '{content_type}'; location / {{ return 200 '{body}'; }}"),
+        )
+    }
+
+    pub fn in_front_of(bench: &Bench, origin: &Nginx) -> Result<Self> {
+        Self::start(
+            bench,
+            "nginx-proxy",
+            &format!(
+                "upstream origin {{ server {}; keepalive 256; keepalive_requests 1000000000; }}",
+                origin.address
+            ),
+            "location / { proxy_pass http://origin; proxy_http_version 1.1; proxy_set_header Connection ''; }",
+        )
+    }
+
+    fn start(bench: &Bench, name: &str, upstream: &str, server: &str) -> Result<Self> {
+        let prefix = bench.folder(name)?;
+        let address = http::free_address()?;
+        std::fs::write(prefix.join("nginx.conf"), configuration(address, upstream, server))?;
+        let master = command(&prefix)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("start nginx")?;
+        let mut nginx = Nginx { address, prefix, master };
+        nginx.wait_until_listening()?;
+        Ok(nginx)
+    }
+
+    fn wait_until_listening(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        while TcpStream::connect_timeout(&self.address, PATIENCE).is_err() {
+            let ended = self.master.try_wait()?;
+            if ended.is_some() || begun.elapsed() > PATIENCE {
+                let said = std::fs::read_to_string(self.prefix.join("error.log")).unwrap_or_default();
+                bail!("nginx does not listen ({ended:?}); it said:\n{said}");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // The master must end its workers itself: killed, it would leave them behind.
+        let _ = command(&self.prefix).args(["-s", "stop"]).stderr(Stdio::null()).status();
+        let asked = Instant::now();
+        while asked.elapsed() < PATIENCE {
+            if !matches!(self.master.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.master.kill();
+        let _ = self.master.wait();
+    }
+}
+
+fn configuration(address: SocketAddr, upstream: &str, server: &str) -> String {
+    format!(
+        "daemon off;
+worker_processes 2;
+pid nginx.pid;
+error_log error.log;
+events {{ worker_connections 4096; }}
+http {{
+    access_log off;
+    keepalive_requests 1000000000;
+    client_body_temp_path body;
+    proxy_temp_path proxy;
+    fastcgi_temp_path fastcgi;
+    uwsgi_temp_path uwsgi;
+    scgi_temp_path scgi;
+    {upstream}
+    server {{ listen {address}; {server} }}
+}}
+"
+    )
+}
+
+fn command(prefix: &Path) -> Command {
+    let mut command = Command::new(program());
+    command.arg("-p").arg(prefix).args(["-e", "error.log", "-c", "nginx.conf"]);
+    command
+}
+
+/// Debian keeps it where only root looks.
+fn program() -> &'static str {
+    let debian = "/usr/sbin/nginx";
+    if Path::new(debian).exists() { debian } else { "nginx" }
+}
+
+pub fn version() -> Result<String> {
+    let output = Command::new(program()).arg("-v").output().context("run nginx -v; is nginx installed?")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    Ok(said.trim().trim_start_matches("nginx version: ").to_owned())
+}

@@ -1,0 +1,527 @@
+//! The real binary as its users meet it: start, sign in, kill, restart, several on one database.
+
+mod world;
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use world::new_postgres_database;
+
+/// A running paddockd; killed when dropped.
+struct Daemon {
+    child: Child,
+    address: String,
+    data: PathBuf,
+    flags: Vec<String>,
+}
+
+fn paddockd() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_paddockd"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("PADDOCK_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port()
+}
+
+impl Daemon {
+    fn start(data: &Path, flags: &[&str]) -> Daemon {
+        let address = format!("127.0.0.1:{}", free_port());
+        let mut child = paddockd()
+            .args(["--listen", &address, "--log-level", "warn", "--data"])
+            .arg(data)
+            .args(flags)
+            .stdout(Stdio::null())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .expect("a process");
+        let started = Instant::now();
+        while std::net::TcpStream::connect(&address).is_err() {
+            assert!(child.try_wait().expect("a status").is_none(), "paddockd ended at once");
+            assert!(started.elapsed() < Duration::from_secs(30), "paddockd does not listen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Daemon {
+            child,
+            address,
+            data: data.to_owned(),
+            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+        }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    fn token(&self) -> String {
+        let output = paddockd()
+            .args(["admin", "token", "--data"])
+            .arg(&self.data)
+            .args(&self.flags)
+            .output()
+            .expect("output");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text").trim().to_owned()
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().expect("kill").success());
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().expect("killed");
+        self.child.wait().expect("gone");
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn client() -> reqwest::Client {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder().timeout(Duration::from_secs(30)).build().expect("a client")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn refused(arguments: &[&str], environment: &[(&str, &str)]) -> String {
+    let output: Output =
+        paddockd().args(arguments).envs(environment.iter().copied()).output().expect("output");
+    assert!(!output.status.success(), "{arguments:?} was accepted");
+    text(&output.stderr)
+}
+
+#[tokio::test]
+async fn the_first_start_makes_an_admin_whose_password_is_shown_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("data");
+    let address = format!("127.0.0.1:{}", free_port());
+    let start = || {
+        let mut command = paddockd();
+        command
+            .args(["--listen", &address, "--log-level", "warn", "--data"])
+            .arg(&data)
+            .stdout(Stdio::piped());
+        command.env_remove("JOURNAL_STREAM").spawn().expect("a process")
+    };
+
+    let mut first = start();
+    let mut line = String::new();
+    BufReader::new(first.stdout.take().expect("stdout")).read_line(&mut line).expect("a line");
+    let password = std::fs::read_to_string(data.join("admin-password")).expect("the password's file");
+    assert!(line.contains(password.trim()) && password.trim().len() >= 16, "{line:?}");
+    let mode = |path: PathBuf| std::fs::metadata(path).expect("metadata").permissions().mode() & 0o777;
+    assert_eq!((mode(data.join("admin-password")), mode(data.clone())), (0o600, 0o700));
+    let database = std::fs::read(data.join("paddock.db")).expect("the database");
+    assert!(
+        !database.windows(password.trim().len()).any(|window| window == password.trim().as_bytes()),
+        "stored in the clear"
+    );
+    first.kill().expect("killed");
+    first.wait().expect("gone");
+
+    let mut second = start();
+    while std::net::TcpStream::connect(&address).is_err() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    second.kill().expect("killed");
+    let mut printed = String::new();
+    second.stdout.take().expect("stdout").read_to_string(&mut printed).expect("text");
+    second.wait().expect("gone");
+    assert_eq!(printed, "", "the second start has nothing to show");
+}
+
+#[tokio::test]
+async fn the_break_glass_token_opens_the_api() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let daemon = Daemon::start(folder.path(), &[]);
+    let answer = client()
+        .get(daemon.url("/api/v1/tenants"))
+        .bearer_auth(daemon.token())
+        .send()
+        .await
+        .expect("an answer");
+    assert_eq!(answer.status(), 200);
+
+    let stderr =
+        refused(&["admin", "token", "--data", folder.path().join("other").to_str().expect("text")], &[]);
+    assert!(stderr.contains("start paddockd once"), "{stderr}");
+}
+
+#[test]
+fn a_setting_that_cannot_be_used_is_refused_by_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("paddockd.toml");
+    std::fs::write(&file, "[limits]\nbodybytes = 1\n").expect("a file");
+    let file = file.to_str().expect("text");
+    for (arguments, environment, expected) in [
+        (vec!["--config", file], vec![], "limits.bodybytes"),
+        (vec![], vec![("PADDOCK_LISTEN", "nowhere")], "listen (environment, PADDOCK_LISTEN)"),
+        (vec![], vec![("PADDOCK_LISTENS", "127.0.0.1:1")], "PADDOCK_LISTENS"),
+        (vec!["--log-format", "xml"], vec![], "auto, human or json"),
+        (
+            vec!["--database-url", "mysql://root:hunter2@db"],
+            vec![],
+            "postgres://user:password@host:port/database",
+        ),
+        (vec!["--tls-key", "key.pem"], vec![], "tls.certificate and tls.key belong together"),
+    ] {
+        let stderr = refused(&arguments, &environment);
+        assert!(stderr.contains(expected), "{arguments:?}: {stderr}");
+        assert!(!stderr.contains("hunter2"), "{stderr}");
+    }
+}
+
+#[test]
+fn config_says_where_each_value_comes_from() {
+    let output = paddockd()
+        .args(["config", "--limits-burst", "7", "--database-url", "postgres://ada:hunter2@db/paddock"])
+        .env("PADDOCK_LOG_LEVEL", "debug")
+        .output()
+        .expect("output");
+    let printed = text(&output.stdout);
+    for line in [
+        "limits.burst = \"7\"  # flag --limits-burst",
+        "log.level = \"debug\"  # environment, PADDOCK_LOG_LEVEL",
+        "listen = \"127.0.0.1:8080\"  # default",
+        "database.url = \"postgres://***@db/paddock\"  # flag --database-url",
+    ] {
+        assert!(printed.contains(line), "{line} is not in\n{printed}");
+    }
+    assert!(!printed.contains("hunter2"));
+}
+
+#[tokio::test]
+async fn one_data_folder_has_one_server() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let _daemon = Daemon::start(folder.path(), &[]);
+    let stderr = refused(&["--data", folder.path().to_str().expect("text"), "--listen", "127.0.0.1:0"], &[]);
+    assert!(stderr.contains("another paddockd uses the data folder"), "{stderr}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
+    let rounds = if std::env::var_os("TEST_LONG").is_some() { 200 } else { 20 };
+    let folder = tempfile::tempdir().expect("a folder");
+    let http = client();
+    let flags = ["--limits-burst", "1000000", "--limits-requests-per-minute", "10000000"];
+    let mut acknowledged: Vec<String> = Vec::new();
+    let created = Arc::new(Mutex::new(Vec::new()));
+    for round in 0..rounds {
+        let mut daemon = Daemon::start(folder.path(), &flags);
+        let token = daemon.token();
+        let count = Arc::new(AtomicUsize::new(0));
+        let writers = (0..64).map(|writer| {
+            let (http, url, token) = (http.clone(), daemon.url("/api/v1/tenants"), token.clone());
+            let (count, created) = (count.clone(), created.clone());
+            tokio::spawn(async move {
+                for number in 0.. {
+                    let body = json!({ "name": format!("t-{round}-{writer}-{number}") });
+                    match http.post(&url).bearer_auth(&token).json(&body).send().await {
+                        Ok(answer) if answer.status() == 201 => match answer.json::<Value>().await {
+                            Ok(tenant) => created
+                                .lock()
+                                .expect("a lock")
+                                .push(tenant["id"].as_str().expect("an id").to_owned()),
+                            Err(_) => return,
+                        },
+                        Ok(answer) => panic!("{}", answer.status()),
+                        Err(_) => return,
+                    }
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        });
+        let writers: Vec<_> = writers.collect();
+        let enough = 64 + round * 7;
+        let started = Instant::now();
+        while count.load(Ordering::Relaxed) < enough {
+            assert!(started.elapsed() < Duration::from_secs(30), "too slow: {count:?}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        daemon.kill();
+        for writer in writers {
+            writer.await.expect("a writer");
+        }
+        acknowledged.append(&mut created.lock().expect("a lock"));
+    }
+
+    let daemon = Daemon::start(folder.path(), &flags);
+    let (token, mut stored, mut cursor) = (daemon.token(), std::collections::HashSet::new(), String::new());
+    loop {
+        let url = daemon.url(&format!("/api/v1/tenants?limit=200{cursor}"));
+        let page: Value =
+            http.get(url).bearer_auth(&token).send().await.expect("an answer").json().await.expect("a page");
+        stored.extend(
+            page["items"]
+                .as_array()
+                .expect("items")
+                .iter()
+                .map(|item| item["id"].as_str().expect("an id").to_owned()),
+        );
+        match page["nextCursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    let lost: Vec<&String> = acknowledged.iter().filter(|id| !stored.contains(*id)).collect();
+    assert!(lost.is_empty(), "{} of {} acknowledged tenants are lost", lost.len(), acknowledged.len());
+    assert!(acknowledged.len() >= rounds * 64);
+    println!("{} acknowledged, {} stored, none lost in {rounds} kills", acknowledged.len(), stored.len());
+}
+
+#[tokio::test]
+async fn of_two_servers_one_runs_the_loops_and_the_other_takes_over() {
+    let database = new_postgres_database().await;
+    let flags = ["--database-url", &database, "--loops-lease-seconds", "3"];
+    let (one, two) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let mut daemons = vec![Daemon::start(one.path(), &flags), Daemon::start(two.path(), &flags)];
+    let http = client();
+    let token = daemons[0].token();
+
+    let created = http
+        .post(daemons[0].url("/api/v1/tenants"))
+        .bearer_auth(&token)
+        .json(&json!({ "name": "acme" }))
+        .send()
+        .await
+        .expect("an answer");
+    assert_eq!(created.status(), 201);
+    let path = created.headers()["location"].to_str().expect("text").to_owned();
+    assert_eq!(
+        http.get(daemons[1].url(&path)).bearer_auth(&token).send().await.expect("an answer").status(),
+        200
+    );
+
+    let leads = async |daemon: &Daemon| {
+        let report = http
+            .get(daemon.url("/-/readyz?verbose"))
+            .send()
+            .await
+            .expect("an answer")
+            .text()
+            .await
+            .expect("text");
+        report.contains("this replica runs the loops")
+    };
+    let started = Instant::now();
+    let leader = loop {
+        match (leads(&daemons[0]).await, leads(&daemons[1]).await) {
+            (true, false) => break 0,
+            (false, true) => break 1,
+            (true, true) => panic!("both lead"),
+            (false, false) => assert!(started.elapsed() < Duration::from_secs(10), "nobody leads"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    daemons[leader].kill();
+    let (killed, other) = (Instant::now(), &daemons[1 - leader]);
+    while !leads(other).await {
+        // The lease, and the third of it after which the other looks again.
+        assert!(killed.elapsed() < Duration::from_millis(3000 + 1000 + 1000), "nobody has taken over");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(http.get(other.url(&path)).bearer_auth(&token).send().await.expect("an answer").status(), 200);
+
+    // A third, given the lease by a leader that goes in peace, does not have to wait for it to run out.
+    let third_folder = tempfile::tempdir().expect("a folder");
+    let third = Daemon::start(third_folder.path(), &flags);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!leads(&third).await);
+    other.signal("-TERM");
+    let asked = Instant::now();
+    while !leads(&third).await {
+        assert!(asked.elapsed() < Duration::from_millis(2500), "the lease was not given back");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_told_to_stop_finishes_what_is_under_way() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut daemon = Daemon::start(folder.path(), &["--shutdown-delay-seconds", "1"]);
+    let token = daemon.token();
+    let http = client();
+    // A body that arrives slowly: the request is under way when the signal comes.
+    let (sender, receiver) = tokio::sync::mpsc::unbounded_channel::<Result<&'static str, std::io::Error>>();
+    let mut receiver = receiver;
+    let body =
+        reqwest::Body::wrap_stream(futures_util::stream::poll_fn(move |context| receiver.poll_recv(context)));
+    let request = http
+        .post(daemon.url("/api/v1/tenants"))
+        .bearer_auth(&token)
+        .header("content-type", "application/json")
+        .body(body);
+    sender.send(Ok("{\"name\":")).expect("sent");
+    let answer = tokio::spawn(request.send());
+    tokio::time::sleep(Duration::from_millis(200)).await;
+
+    daemon.signal("-TERM");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let ready = http.get(daemon.url("/-/readyz?verbose")).send().await.expect("still served");
+    assert_eq!(ready.status(), 503);
+    assert!(ready.text().await.expect("text").contains("shutting down"));
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    sender.send(Ok("\"acme\"}")).expect("sent");
+    drop(sender);
+
+    assert_eq!(answer.await.expect("joined").expect("an answer").status(), 201);
+    let started = Instant::now();
+    while daemon.child.try_wait().expect("a status").is_none() {
+        assert!(started.elapsed() < Duration::from_secs(10), "it does not end");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(daemon.child.wait().expect("a status").success());
+}
+
+#[tokio::test]
+async fn systemd_is_told_when_the_server_is_ready_and_when_it_stops() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = UnixDatagram::bind(folder.path().join("notify")).expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    let mut child = paddockd()
+        .args(["--listen", "127.0.0.1:0", "--log-level", "warn", "--data"])
+        .arg(folder.path().join("data"))
+        .env("NOTIFY_SOCKET", folder.path().join("notify"))
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("a process");
+    let heard = || {
+        let mut buffer = [0; 256];
+        let length = socket.recv(&mut buffer).expect("a message");
+        text(&buffer[..length])
+    };
+    assert!(heard().contains("READY=1"));
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill").success());
+    assert!(heard().contains("STOPPING=1"));
+    assert!(child.wait().expect("a status").success());
+}
+
+#[tokio::test]
+async fn tls_is_served_with_a_certificate() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "1",
+        ])
+        .args([
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+            "-keyout",
+            &file("key.pem"),
+            "-out",
+            &file("cert.pem"),
+        ])
+        .output()
+        .expect("openssl");
+    assert!(made.status.success(), "{made:?}");
+    let daemon = Daemon::start(
+        &folder.path().join("data"),
+        &["--tls-certificate", &file("cert.pem"), "--tls-key", &file("key.pem")],
+    );
+
+    let curl = |arguments: &[&str]| {
+        let url = format!("https://{}/-/alivez", daemon.address);
+        Command::new("curl")
+            .args(["-si", "--max-time", "10", "--cacert", &file("cert.pem")])
+            .args(arguments)
+            .arg(url)
+            .output()
+            .expect("curl")
+    };
+    for version in ["--http1.1", "--http2"] {
+        let answer = text(&curl(&[version]).stdout).to_lowercase();
+        assert!(answer.contains(" 200") && answer.ends_with("ok"), "{version}: {answer}");
+        assert!(answer.contains("strict-transport-security:"), "{answer}");
+    }
+    let http = client();
+    assert!(
+        http.get(daemon.url("/-/alivez")).send().await.is_err(),
+        "plain HTTP is not served on a TLS port"
+    );
+
+    let stderr = refused(
+        &[
+            "--data",
+            &file("other"),
+            "--listen",
+            "127.0.0.1:0",
+            "--tls-certificate",
+            &file("none.pem"),
+            "--tls-key",
+            &file("key.pem"),
+        ],
+        &[],
+    );
+    assert!(stderr.contains("tls.certificate"), "{stderr}");
+}
+
+#[tokio::test]
+async fn no_secret_is_in_the_log() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("log");
+    let address = format!("127.0.0.1:{}", free_port());
+    let data = folder.path().join("data");
+    let mut child = paddockd()
+        .args(["--listen", &address, "--log-level", "trace", "--log-format", "json", "--data"])
+        .arg(&data)
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(&log).expect("a file"))
+        .spawn()
+        .expect("a process");
+    while std::net::TcpStream::connect(&address).is_err() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let token =
+        text(&paddockd().args(["admin", "token", "--data"]).arg(&data).output().expect("output").stdout);
+    let http = client();
+    let url = format!("http://{address}/api/v1/tenants");
+    for token in [token.trim(), "glpat-canary-0123456789", "pdk_canary-0123456789"] {
+        let body = json!({ "name": "acme", "displayName": "canary-display" });
+        http.post(&url)
+            .bearer_auth(token)
+            .header("idempotency-key", "canary-key")
+            .json(&body)
+            .send()
+            .await
+            .expect("an answer");
+    }
+    child.kill().expect("killed");
+    child.wait().expect("gone");
+
+    let log = std::fs::read_to_string(log).expect("the log");
+    let password = std::fs::read_to_string(data.join("admin-password")).expect("the password");
+    assert!(log.contains("\"request_id\""), "the log is empty");
+    for secret in [token.trim(), password.trim(), "glpat-canary", "pdk_canary", "canary-key"] {
+        assert!(!log.contains(secret), "{secret} is in the log");
+    }
+}
