@@ -46,6 +46,10 @@ contract: setup-build ## Write crates/api/openapi.json anew from the code
 	@cargo run --locked --quiet -p paddock-server -- openapi > $(CACHE)/openapi.json
 	@mv $(CACHE)/openapi.json crates/api/openapi.json
 
+reference: setup-build ## Write docs/operations/configuration.md anew from the code
+	@cargo run --locked --quiet -p paddock-server -- config --reference > $(CACHE)/configuration.md
+	@mv $(CACHE)/configuration.md docs/operations/configuration.md
+
 bench: build ## Ratios against peers, in one run
 	@scripts/setup bench
 	@cargo run --release --locked --quiet -p paddock-bench
@@ -56,4 +60,4 @@ setup-build:
 setup:
 	@scripts/setup build test
 
-.PHONY: help run build test test-long check lint-contract contract bench setup-build setup
+.PHONY: help run build test test-long check lint-contract contract reference bench setup-build setup

@@ -60,9 +60,8 @@ impl Contest<'_> {
     fn saturate(&mut self, writers: u32, seconds: u64, goal: Option<Goal>) -> Result<Vec<Row>> {
         let (mut throughput, mut latency) = (Pairs::default(), Pairs::default());
         for _ in 0..self.bench.rounds {
-            let fdatasync = disk::fdatasync_microseconds(&self.appended)?;
             let commits = self.sqlite.commits_per_second(seconds)?;
-            let ours = self.create(writers, seconds, 0)?;
+            let (ours, fdatasync) = self.create(writers, seconds, 0)?;
             throughput.push(ours.per_second, commits);
             latency.push(ours.p50_microseconds, fdatasync);
         }
@@ -86,8 +85,7 @@ impl Contest<'_> {
     fn at_ease(&mut self) -> Result<Row> {
         let mut latency = Pairs::default();
         for _ in 0..self.bench.rounds {
-            let fdatasync = disk::fdatasync_microseconds(&self.appended)?;
-            let ours = self.create(GOAL_WRITERS, self.bench.seconds, REST_MILLISECONDS)?;
+            let (ours, fdatasync) = self.create(GOAL_WRITERS, self.bench.seconds, REST_MILLISECONDS)?;
             latency.push(ours.p50_microseconds, fdatasync);
         }
         Ok(Row {
@@ -98,7 +96,9 @@ impl Contest<'_> {
         })
     }
 
-    fn create(&mut self, writers: u32, seconds: u64, rest_milliseconds: u64) -> Result<Outcome> {
+    /// Also tells the microseconds of one fdatasync: before and after, since a disk has moods.
+    fn create(&mut self, writers: u32, seconds: u64, rest_milliseconds: u64) -> Result<(Outcome, f64)> {
+        let before = disk::fdatasync_microseconds(&self.appended)?;
         let prefix = format!("run{}-", self.acknowledged.len());
         let outcome = Load {
             address: self.paddock.address,
@@ -110,8 +110,9 @@ impl Contest<'_> {
             requests: Requests::Creates { prefix: &prefix },
         }
         .run()?;
+        let after = disk::fdatasync_microseconds(&self.appended)?;
         self.acknowledged.push(Acknowledged { prefix, creates: outcome.answers, writers });
-        Ok(outcome)
+        Ok((outcome, f64::midpoint(before, after)))
     }
 }
 

@@ -11,8 +11,8 @@ use crate::figures::Figures;
 
 /// One page of a database.
 const APPEND: [u8; 4096] = [0x5a; 4096];
-const SAMPLES: usize = 50;
-const LONGEST: Duration = Duration::from_secs(1);
+const SAMPLES: usize = 40;
+const LONGEST: Duration = Duration::from_millis(500);
 
 /// The median time of an append and its fdatasync, in microseconds.
 pub fn fdatasync_microseconds(path: &Path) -> Result<f64> {

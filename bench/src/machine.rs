@@ -5,12 +5,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{Bench, nginx, wrk};
+use crate::{Bench, disk, nginx, wrk};
 
 pub fn facts(bench: &Bench) -> Result<Vec<(&'static str, String)>> {
     let cores = std::thread::available_parallelism()?;
     let load = std::fs::read_to_string("/proc/loadavg")?;
     let load: Vec<&str> = load.split(' ').take(3).collect();
+    let fdatasync = disk::fdatasync_microseconds(&bench.folder.join("appended"))?;
     Ok(vec![
         ("processor", format!("{}, {cores} cores", processor()?)),
         ("kernel", std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned()),
@@ -19,6 +20,7 @@ pub fn facts(bench: &Bench) -> Result<Vec<(&'static str, String)>> {
             format!("{} (1, 5 and 15 minutes; other work on the machine is noise)", load.join(" ")),
         ),
         ("data folder", format!("{}, {}", bench.folder.display(), file_system(&bench.folder)?)),
+        ("fdatasync", format!("{fdatasync:.0} µs, after an append of 4 KiB in the data folder")),
         ("paddock", version_of(&bench.paddockd)?),
         ("nginx", format!("{}; 2 workers, access log off, keep-alive", nginx::version()?)),
         ("load client", format!("{}; 1 thread", wrk::version()?)),

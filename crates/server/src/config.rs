@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 pub use setting::{DatabaseUrl, LogFormat, Origins, Seconds, Value, Whole};
-pub use sources::{Refused, Source, command, load};
+pub use sources::{InForce, Refused, Source, command, load, reference};
 
 /// Declares the settings: the typed [`Config`], and the table from which flags, variables and the reference are made.
 macro_rules! settings {

@@ -65,7 +65,7 @@ fn api() -> OpenApiRouter<App> {
 /// The contract as the code says it.
 pub fn document() -> Document {
     let (_, described) = OpenApiRouter::new().nest("/api/v1", api()).merge(meta::routes()).split_for_parts();
-    Document::complete(described)
+    Document::complete(&described)
 }
 
 /// Everything there is.

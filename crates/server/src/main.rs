@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use paddock_engine::users;
 use paddock_server::auth::access_token;
-use paddock_server::config::{self, Config};
+use paddock_server::config::{self, Config, InForce};
 use paddock_server::http::{self, meta::Build};
 use paddock_server::logging;
 use paddock_server::wiring::{self, World};
@@ -44,7 +44,14 @@ fn command() -> Command {
     let token =
         "Print an access token for the first admin, valid for 15 minutes; needs access to the data folder";
     config::command(Command::new("paddockd").about(ABOUT).version(version))
-        .subcommand(Command::new("config").about("Print the settings in force and where each comes from"))
+        .subcommand(
+            Command::new("config").about("Print the settings in force and where each comes from").arg(
+                Arg::new("reference")
+                    .long("reference")
+                    .action(ArgAction::SetTrue)
+                    .help("Print what can be set instead, as Markdown"),
+            ),
+        )
         .subcommand(Command::new("openapi").about("Print the contract (OpenAPI 3.1, JSON)"))
         .subcommand(
             Command::new("admin")
@@ -61,10 +68,14 @@ fn run(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
         print!("{}", std::str::from_utf8(&http::document().json)?);
         return Ok(());
     }
+    if matches.subcommand_matches("config").is_some_and(|config| config.get_flag("reference")) {
+        print!("{}", config::reference());
+        return Ok(());
+    }
     let (config, sources) = config::load(innermost(&matches), environment())?;
     match matches.subcommand_name() {
         Some("config") => {
-            for (setting, value, source) in sources {
+            for InForce { setting, value, source } in sources {
                 println!("{} = {value:?}  # {source}", setting.key);
             }
             Ok(())

@@ -120,10 +120,8 @@ fn sources_use_only_the_crates_that_were_drawn() {
         for path in sources(&member.folder.join("src")) {
             let source = std::fs::read_to_string(&path).expect("text");
             for (at, _) in source.match_indices("paddock_") {
-                let name: String = source[at + "paddock_".len()..]
-                    .chars()
-                    .take_while(|letter| letter.is_ascii_lowercase())
-                    .collect();
+                let name: String =
+                    source[at + "paddock_".len()..].chars().take_while(char::is_ascii_lowercase).collect();
                 let rest = &source[at + "paddock_".len() + name.len()..];
                 // Names of metrics look alike; a crate is followed by a path.
                 if arrows.contains_key(name.as_str()) && rest.starts_with("::") && name != member.name {

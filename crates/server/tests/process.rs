@@ -293,7 +293,7 @@ async fn of_two_servers_one_runs_the_loops_and_the_other_takes_over() {
     let database = new_postgres_database().await;
     let flags = ["--database-url", &database, "--loops-lease-seconds", "3"];
     let (one, two) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
-    let mut daemons = vec![Daemon::start(one.path(), &flags), Daemon::start(two.path(), &flags)];
+    let mut daemons = [Daemon::start(one.path(), &flags), Daemon::start(two.path(), &flags)];
     let http = client();
     let token = daemons[0].token();
 

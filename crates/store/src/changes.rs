@@ -61,12 +61,11 @@ impl Watch {
 /// The table that a writing statement changes; none for a statement that only reads.
 pub(crate) fn changed_table(sql: &str) -> Option<&str> {
     let mut words = sql.split_whitespace();
-    let table = match words.next()? {
+    match words.next()? {
         "INSERT" | "DELETE" => words.nth(1),
         "UPDATE" => words.next(),
         _ => None,
-    };
-    table
+    }
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub struct Caller(pub paddock_model::caller::Caller);
 pub async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let remaining = match admit(&app, &mut request).await {
         Ok(remaining) => remaining,
-        Err(error) => return Failure(error).into_response(),
+        Err(error) => return Failure::from(error).into_response(),
     };
     let mut response = next.run(request).await;
     response.headers_mut().insert(RATE_LIMIT.clone(), remaining);
@@ -76,6 +76,6 @@ impl FromRequestParts<App> for Caller {
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, Failure> {
         // Absent only where the layer was forgotten; then nobody gets in.
         let caller = parts.extensions.get::<paddock_model::caller::Caller>().cloned();
-        caller.map(Caller).ok_or_else(|| Failure(Error::internal("this route has no authentication layer")))
+        caller.map(Caller).ok_or_else(|| Error::internal("this route has no authentication layer").into())
     }
 }

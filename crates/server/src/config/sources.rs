@@ -42,6 +42,14 @@ impl fmt::Display for Source {
     }
 }
 
+/// A setting, its value as it may be shown, and where that comes from.
+#[derive(Debug)]
+pub struct InForce {
+    pub setting: &'static Setting,
+    pub value: String,
+    pub source: Source,
+}
+
 /// Everything that is wrong with the configuration, at once.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refused(pub Vec<String>);
@@ -90,11 +98,34 @@ impl Setting {
     }
 }
 
+/// Every setting as a page for people; `docs/operations/configuration.md` is this text.
+pub fn reference() -> String {
+    let mut page = String::from(
+        "# Configuration\n\nEach setting can stand in a file (TOML; `--config` or `PADDOCK_CONFIG`, by default \
+         `/etc/paddock/paddockd.toml` if it is there), in\nthe environment, or in a flag; the later wins. `paddockd config` \
+         prints what is in force and where each value comes from. What cannot be\nused is refused at start, by name. This page \
+         is made by `paddockd config --reference`.\n\n| setting | environment | flag | default | what it is | allowed |\n|---|---|---|---|---|---|\n",
+    );
+    for setting in SETTINGS {
+        let default =
+            if setting.default.is_empty() { "none".to_owned() } else { format!("`{}`", setting.default) };
+        page.push_str(&format!(
+            "| `{}` | `{}` | `--{}` | {default} | {} | {} |\n",
+            setting.key,
+            setting.variable(),
+            setting.flag(),
+            setting.help.trim(),
+            setting.allowed
+        ));
+    }
+    page
+}
+
 /// What is in force, with the source of each value, or everything that is wrong.
 pub fn load(
     flags: &ArgMatches,
     environment: impl Iterator<Item = (String, String)>,
-) -> Result<(Config, Vec<(&'static Setting, String, Source)>), Refused> {
+) -> Result<(Config, Vec<InForce>), Refused> {
     let environment: BTreeMap<String, String> =
         environment.filter(|(name, _)| name.starts_with("PADDOCK_")).collect();
     let mut texts: BTreeMap<&str, (String, Source)> =
@@ -115,10 +146,10 @@ pub fn load(
     for setting in SETTINGS {
         let (text, source) = &texts[setting.key];
         match (setting.check)(text) {
-            Ok(value) => shown.push((setting, value, source.clone())),
+            Ok(value) => shown.push(InForce { setting, value, source: source.clone() }),
             // The value itself is left out: it may be a secret.
             Err(reason) => {
-                problems.push(format!("{} ({source}): {reason}; allowed: {}", setting.key, setting.allowed))
+                problems.push(format!("{} ({source}): {reason}; allowed: {}", setting.key, setting.allowed));
             }
         }
     }
@@ -195,7 +226,7 @@ mod tests {
         file: &str,
         environment: &[(&str, &str)],
         flags: &[&str],
-    ) -> Result<(Config, Vec<(&'static Setting, String, Source)>), Refused> {
+    ) -> Result<(Config, Vec<InForce>), Refused> {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("paddockd.toml");
         std::fs::write(&path, file).expect("a file");
@@ -214,9 +245,8 @@ mod tests {
         let (config, sources) = load_from(file, &environment, &["--listen", "127.0.0.1:3"]).expect("valid");
 
         assert_eq!((config.listen.port(), config.burst.0, config.body_bytes.0), (3, 8, 2048));
-        let source = |key| {
-            sources.iter().find(|(setting, ..)| setting.key == key).map(|(.., source)| source.to_string())
-        };
+        let source =
+            |key| sources.iter().find(|each| each.setting.key == key).map(|each| each.source.to_string());
         assert_eq!(source("listen").as_deref(), Some("flag --listen"));
         assert_eq!(source("limits.burst").as_deref(), Some("environment, PADDOCK_LIMITS_BURST"));
         assert_eq!(source("log.level").as_deref(), Some("default"));
@@ -239,6 +269,12 @@ mod tests {
         let refused = load_from("tls.key = \"key.pem\"", &[], &[]).expect_err("half of a pair");
 
         assert!(refused.to_string().contains("tls.certificate and tls.key belong together"));
+    }
+
+    #[test]
+    fn the_reference_is_fresh() {
+        let page = include_str!("../../../../docs/operations/configuration.md");
+        assert!(page == reference(), "run `make reference` and commit docs/operations/configuration.md");
     }
 
     #[test]

@@ -27,7 +27,7 @@ use paddock_model::Error;
 use tracing::Instrument;
 
 use super::App;
-use problem::{Failure, WithStatus};
+use problem::Failure;
 use request_id::RequestId;
 
 /// Limits of a request that hold for every operation.
@@ -60,17 +60,17 @@ pub async fn keep_conventions(State(app): State<App>, mut request: Request, next
         match tokio::time::timeout(app.limits.request_time, answer.instrument(span.clone())).await {
             Ok(Ok(response)) => response,
             Ok(Err(panic)) => {
-                Failure(Error::internal(panic_message(&*panic)).context("panicked")).into_response()
+                Failure::from(Error::internal(panic_message(&*panic)).context("panicked")).into_response()
             }
-            Err(_) => {
-                Failure(Error::unavailable("timeout", "This took too long and was given up. Try again."))
-                    .into_response()
-            }
+            Err(_) => Failure::from(Error::unavailable(
+                "timeout",
+                "This took too long and was given up. Try again.",
+            ))
+            .into_response(),
         }
     } else {
-        let error =
-            Error::malformed("not_acceptable", "This endpoint answers in application/json; accept that.");
-        WithStatus(StatusCode::NOT_ACCEPTABLE, error).into_response()
+        let detail = "This endpoint answers in application/json; accept that.";
+        Failure::of_transport(StatusCode::NOT_ACCEPTABLE, "not_acceptable", detail).into_response()
     };
 
     let cause = problem::write_document(&mut response, &path, &id);
@@ -159,15 +159,12 @@ pub async fn no_such_path() -> Response {
         "no_such_path",
         "Nothing is served at this path. The contract is at /-/openapi/schema.",
     );
-    Failure(error).into_response()
+    Failure::from(error).into_response()
 }
 
 pub async fn method_not_allowed(method: Method) -> Response {
-    let error = Error::malformed(
-        "method_not_allowed",
-        format!("{method} is not served at this path; the Allow header says what is."),
-    );
-    WithStatus(StatusCode::METHOD_NOT_ALLOWED, error).into_response()
+    let detail = format!("{method} is not served at this path; the Allow header says what is.");
+    Failure::of_transport(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail).into_response()
 }
 
 #[cfg(test)]

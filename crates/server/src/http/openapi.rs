@@ -174,7 +174,7 @@ Limits, unless configured otherwise: 1 MiB a body, 200 a page, 6,000 requests a 
 
 impl Document {
     /// Adds to the handlers' own words what every operation has: errors, headers, parameters, security.
-    pub fn complete(described: OpenApi) -> Document {
+    pub fn complete(described: &OpenApi) -> Document {
         let mut document = json!(described);
         document["info"] = json!({
             "title": "Paddock",

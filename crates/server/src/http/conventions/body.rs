@@ -1,10 +1,9 @@
 //! Request bodies: the right type, not too large, not too slow, well-formed, and valid by the published schema.
 
 use axum::extract::{FromRequest, Request};
-use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
-use http::header::{CONNECTION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use paddock_model::Error;
@@ -14,7 +13,7 @@ use ring::digest;
 use serde::de::DeserializeOwned;
 use utoipa::ToSchema;
 
-use super::problem::{Failure, WithStatus};
+use super::problem::Failure;
 use super::schemas::{UNKNOWN_MEMBER, reference};
 use crate::http::App;
 
@@ -31,9 +30,9 @@ pub struct Submission<T> {
 }
 
 impl<T: DeserializeOwned + ToSchema + 'static> FromRequest<App> for Body<T> {
-    type Rejection = Response;
+    type Rejection = Failure;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, Response> {
+    async fn from_request(request: Request, app: &App) -> Result<Self, Failure> {
         require_json(request.headers())?;
         let bytes = read(request, app).await?;
         parse(&bytes, app).map(Body)
@@ -41,16 +40,14 @@ impl<T: DeserializeOwned + ToSchema + 'static> FromRequest<App> for Body<T> {
 }
 
 impl<T: DeserializeOwned + ToSchema + 'static> FromRequest<App> for Submission<T> {
-    type Rejection = Response;
+    type Rejection = Failure;
 
-    async fn from_request(request: Request, app: &App) -> Result<Self, Response> {
+    async fn from_request(request: Request, app: &App) -> Result<Self, Failure> {
         require_json(request.headers())?;
         let key = idempotency_key(request.headers())?;
         let operation = format!("{} {}", request.method(), request.uri());
         let caller = request.extensions().get::<paddock_model::caller::Caller>().cloned();
-        let mut caller = caller.ok_or_else(|| {
-            Failure(Error::internal("this route has no authentication layer")).into_response()
-        })?;
+        let mut caller = caller.ok_or_else(|| Error::internal("this route has no authentication layer"))?;
         let bytes = read(request, app).await?;
         let body = parse(&bytes, app)?;
         caller.once = key.map(|key| Once { key, fingerprint: fingerprint(&operation, &bytes) });
@@ -58,21 +55,17 @@ impl<T: DeserializeOwned + ToSchema + 'static> FromRequest<App> for Submission<T
     }
 }
 
-fn refused(status: StatusCode, code: &'static str, detail: String) -> Response {
-    WithStatus(status, Error::malformed(code, detail)).into_response()
-}
-
-fn require_json(headers: &HeaderMap) -> Result<(), Response> {
+fn require_json(headers: &HeaderMap) -> Result<(), Failure> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim();
     if essence.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
-    let detail = "Send the body as JSON, with Content-Type: application/json.".to_owned();
-    Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail))
+    let detail = "Send the body as JSON, with Content-Type: application/json.";
+    Err(Failure::of_transport(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail))
 }
 
-async fn read(request: Request, app: &App) -> Result<Bytes, Response> {
+async fn read(request: Request, app: &App) -> Result<Bytes, Failure> {
     let most = app.limits.body_bytes;
     let mut body = request.into_body();
     let whole = async {
@@ -95,47 +88,33 @@ async fn read(request: Request, app: &App) -> Result<Bytes, Response> {
     in_time.unwrap_or_else(|_| Err(too_slow()))
 }
 
-fn incomplete() -> Response {
-    refused(StatusCode::BAD_REQUEST, "incomplete_body", "The body ended before its end.".to_owned())
+fn incomplete() -> Failure {
+    Failure::of_transport(StatusCode::BAD_REQUEST, "incomplete_body", "The body ended before its end.")
 }
 
-fn too_large(most: usize) -> Response {
-    closing(refused(
+fn too_large(most: usize) -> Failure {
+    Failure::of_transport(
         StatusCode::PAYLOAD_TOO_LARGE,
         "body_too_large",
         format!("The body is larger than {most} bytes."),
-    ))
+    )
 }
 
-fn too_slow() -> Response {
-    closing(refused(
-        StatusCode::REQUEST_TIMEOUT,
-        "body_too_slow",
-        "The body did not arrive in time.".to_owned(),
-    ))
+fn too_slow() -> Failure {
+    Failure::of_transport(StatusCode::REQUEST_TIMEOUT, "body_too_slow", "The body did not arrive in time.")
 }
 
-/// There may be more of the body under way: the connection is of no further use.
-fn closing(mut response: Response) -> Response {
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    response
-}
-
-fn parse<T: DeserializeOwned + ToSchema + 'static>(bytes: &[u8], app: &App) -> Result<T, Response> {
+fn parse<T: DeserializeOwned + ToSchema + 'static>(bytes: &[u8], app: &App) -> Result<T, Failure> {
     let malformed = |error: serde_json::Error| {
-        Failure(Error::malformed("malformed_json", format!("The body is not valid JSON: {error}.")))
-            .into_response()
+        Error::malformed("malformed_json", format!("The body is not valid JSON: {error}."))
     };
     let value: serde_json::Value = serde_json::from_slice(bytes).map_err(malformed)?;
-    let faults = app
-        .schemas
-        .faults::<T>(&value, || reference(&T::name()))
-        .map_err(|error| Failure(error).into_response())?;
+    let faults = app.schemas.faults::<T>(&value, || reference(&T::name()))?;
     if !faults.is_empty() {
-        return Err(Failure(invalid(faults)).into_response());
+        return Err(invalid(faults).into());
     }
     // From the text once more, not from the value: that notices a member that stands twice.
-    serde_json::from_slice(bytes).map_err(malformed)
+    Ok(serde_json::from_slice(bytes).map_err(malformed)?)
 }
 
 /// A member that nobody knows makes a request malformed, anything else makes it invalid.
@@ -148,12 +127,12 @@ fn invalid(faults: Vec<Fault>) -> Error {
     }
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Response> {
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Failure> {
     let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
     let key = value.to_str().ok().filter(|key| (1..=255).contains(&key.len()));
     let problem = || {
-        let detail = "An Idempotency-Key is 1 to 255 visible ASCII characters.".to_owned();
-        refused(StatusCode::BAD_REQUEST, "invalid_idempotency_key", detail)
+        let detail = "An Idempotency-Key is 1 to 255 visible ASCII characters.";
+        Failure::of_transport(StatusCode::BAD_REQUEST, "invalid_idempotency_key", detail)
     };
     key.map(|key| Some(key.to_owned())).ok_or_else(problem)
 }

@@ -15,6 +15,6 @@ impl<S: Send + Sync> FromRequestParts<S> for Path {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
         let text = axum::extract::Path::<String>::from_request_parts(parts, state).await;
         text.map(|axum::extract::Path(text)| Path(text))
-            .map_err(|_| Failure(Error::malformed("invalid_path", "The path is not valid UTF-8.")))
+            .map_err(|_| Error::malformed("invalid_path", "The path is not valid UTF-8.").into())
     }
 }

@@ -1,10 +1,11 @@
 //! Turns every error into a problem document (RFC 9457).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use paddock_api::problem::{CONTENT_TYPE as PROBLEM, Fault, Obstacle, Problem};
 use paddock_model::Error;
@@ -14,29 +15,39 @@ use super::request_id::RequestId;
 
 /// An error on its way out. The document is written where the request's id and path are known.
 #[derive(Debug)]
-pub struct Failure(pub Error);
+pub struct Failure {
+    status: StatusCode,
+    error: Error,
+}
 
-/// An error of the transport, which has a status of its own.
-pub struct WithStatus(pub StatusCode, pub Error);
+impl Failure {
+    /// An error of the transport, which has a status that no use-case knows.
+    pub fn of_transport(
+        status: StatusCode,
+        code: &'static str,
+        detail: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Failure { status, error: Error::malformed(code, detail) }
+    }
+}
 
 pub type Answer<T> = Result<T, Failure>;
 
 impl<E: Into<Error>> From<E> for Failure {
     fn from(error: E) -> Self {
-        Failure(error.into())
+        let error = error.into();
+        Failure { status: status(error.kind), error }
     }
 }
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        WithStatus(status(self.0.kind), self.0).into_response()
-    }
-}
-
-impl IntoResponse for WithStatus {
-    fn into_response(self) -> Response {
-        let mut response = self.0.into_response();
-        response.extensions_mut().insert(Arc::new(self.1));
+        let mut response = self.status.into_response();
+        if matches!(self.status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT) {
+            // There may be more of the body under way: the connection is of no further use.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response.extensions_mut().insert(Arc::new(self.error));
         response
     }
 }

@@ -28,7 +28,7 @@ impl<T: DeserializeOwned + IntoParams + 'static> FromRequestParts<App> for Query
                     .map_err(|error| refused(vec![fault("", "invalid", error.to_string())]))?,
             ));
         }
-        Err(Failure(refused(faults)))
+        Err(refused(faults).into())
     }
 }
 
