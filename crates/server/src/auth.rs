@@ -3,14 +3,14 @@
 //! The kind of a credential is told by its syntax, never by trying one kind after another.
 
 pub mod access_token;
+mod caller;
 mod jwt_crypto;
-mod layer;
 
 use paddock_model::permissions::Subject;
 use paddock_model::{Error, Result, Timestamp};
 
+pub use caller::{Caller, RateLimit};
 pub use jwt_crypto::install as install_crypto;
-pub use layer::{Caller, authenticate};
 
 use access_token::AccessTokens;
 

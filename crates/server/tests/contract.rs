@@ -5,6 +5,7 @@ mod world;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use paddock_engine::reconcile::LOOPS;
 use serde_json::{Value, json};
 use world::{Contract, On, World};
 
@@ -50,6 +51,21 @@ async fn every_documented_operation_is_served_and_no_other_method() {
                 assert_eq!(allowed, documented, "{path}");
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn no_operation_of_the_api_is_open_without_a_credential() {
+    let world =
+        World::with(On::Sqlite, &["--limits-failed-authentications-per-minute", "100000"], LOOPS).await;
+    for (path, method, _) in
+        Contract::new().operations().into_iter().filter(|(path, ..)| path.starts_with("/api/"))
+    {
+        let path = example(&path);
+        let nothing = world.send(world.anonymous(&method, &path)).await.expect(401);
+        assert_eq!(nothing.code(), "credential_missing", "{method} {path}");
+        let garbage = world.send(world.anonymous(&method, &path).bearer_auth("garbage")).await.expect(401);
+        assert_eq!(garbage.code(), "invalid_credential", "{method} {path}");
     }
 }
 

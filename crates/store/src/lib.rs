@@ -4,6 +4,7 @@
 
 mod changes;
 mod error;
+mod memory;
 mod migrations;
 mod postgres;
 mod row;
@@ -73,8 +74,8 @@ impl Store {
     /// For looking: each statement sees the newest committed state.
     pub async fn read(&self) -> Result<Tx> {
         match &self.database {
-            Database::Sqlite(sqlite) => Tx::sqlite_read(sqlite),
-            Database::Postgres(postgres) => Tx::postgres(postgres.connection().await?, &self.changes),
+            Database::Sqlite(sqlite) => Ok(Tx::sqlite_read(sqlite)),
+            Database::Postgres(postgres) => Ok(Tx::postgres(postgres.connection().await?, &self.changes)),
         }
     }
 
@@ -82,7 +83,7 @@ impl Store {
     pub async fn begin(&self) -> Result<Tx> {
         match &self.database {
             Database::Sqlite(sqlite) => Ok(Tx::sqlite_write(sqlite.begin().await?, &self.changes)),
-            Database::Postgres(postgres) => Tx::postgres(postgres.begin().await?, &self.changes),
+            Database::Postgres(postgres) => Ok(Tx::postgres(postgres.begin().await?, &self.changes)),
         }
     }
 

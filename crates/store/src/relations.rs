@@ -3,6 +3,7 @@
 use paddock_model::Timestamp;
 use paddock_model::permissions::{Object, Relation, Subject};
 
+use crate::memory::Key;
 use crate::{Result, Tx, args};
 
 const HOLDS: &str = "
@@ -13,8 +14,9 @@ const INSERT: &str = "
     ON CONFLICT DO NOTHING";
 
 pub async fn holds(tx: &mut Tx, subject: Subject, relation: Relation, object: Object) -> Result<bool> {
-    let args = args![object.to_string(), relation.name(), subject.to_string()];
-    Ok(tx.row::<(i64,)>(HOLDS, args).await?.is_some())
+    let args = || [object.to_string().into(), relation.name().into(), subject.to_string().into()];
+    let found: Option<(i64,)> = tx.remembered(Key::Holds(subject, relation, object), HOLDS, args).await?;
+    Ok(found.is_some())
 }
 
 pub async fn insert(

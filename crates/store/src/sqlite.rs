@@ -14,6 +14,7 @@ use std::time::Duration;
 use rusqlite::OpenFlags;
 use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
 
+use crate::memory::Memory;
 use crate::row::{FromRow, Row};
 use crate::value::Value;
 use crate::{Error, Result};
@@ -27,6 +28,7 @@ pub(crate) struct Sqlite {
     readers: Arc<Readers>,
     writer: Arc<tokio::sync::Mutex<Writer>>,
     committer: Arc<Committer>,
+    pub memory: Arc<Memory>,
 }
 
 struct Readers {
@@ -40,6 +42,9 @@ struct Writer {
     begun: bool,
     /// Who waits for it to be on disk.
     waiting: Vec<oneshot::Sender<Result<()>>>,
+    /// What they have changed.
+    changed: Vec<&'static str>,
+    memory: Arc<Memory>,
 }
 
 /// Wakes the committing task; ends it when the last store handle is dropped.
@@ -63,14 +68,22 @@ impl Sqlite {
         // WAL with full synchronisation: a commit that returned survives a power cut.
         connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
         connection.execute_batch("PRAGMA synchronous = FULL")?;
-        let writer =
-            Arc::new(tokio::sync::Mutex::new(Writer { connection, begun: false, waiting: Vec::new() }));
+        let memory = Arc::new(Memory::default());
+        let writer = Writer {
+            connection,
+            begun: false,
+            waiting: Vec::new(),
+            changed: Vec::new(),
+            memory: memory.clone(),
+        };
+        let writer = Arc::new(tokio::sync::Mutex::new(writer));
         let wake = Arc::new(Notify::new());
         let task = tokio::spawn(commit_batches(writer.clone(), wake.clone()));
         Ok(Sqlite {
             readers: Arc::new(Readers { path: path.to_owned(), idle: Mutex::new(Vec::new()) }),
             writer,
             committer: Arc::new(Committer { wake, task }),
+            memory,
         })
     }
 
@@ -158,7 +171,7 @@ impl Deref for Writing {
 }
 
 impl Writing {
-    pub async fn commit(mut self) -> Result<()> {
+    pub async fn commit(mut self, changed: &[&'static str]) -> Result<()> {
         let on_disk = {
             let mut writer = self.writer.take().expect("present until committed or dropped");
             if writer.notice_lost_batch() {
@@ -167,6 +180,7 @@ impl Writing {
             writer.connection.prepare_cached("RELEASE logical")?.execute([])?;
             let (sender, receiver) = oneshot::channel();
             writer.waiting.push(sender);
+            writer.changed.extend(changed);
             receiver
         };
         self.committer.wake.notify_one();
@@ -204,6 +218,7 @@ impl Writer {
             let _ = self.connection.execute_batch("ROLLBACK");
         }
         self.begun = false;
+        self.changed.clear();
         for waiter in self.waiting.drain(..) {
             let _ = waiter.send(Err(Error::unavailable("the disk refused a statement of the same commit")));
         }
@@ -221,6 +236,9 @@ impl Writer {
             return;
         }
         self.begun = false;
+        for table in self.changed.drain(..) {
+            self.memory.forget(table);
+        }
         if !self.waiting.is_empty() {
             metrics::counter!("paddock_store_commits_total").increment(1);
             metrics::counter!("paddock_store_transactions_total").increment(self.waiting.len() as u64);

@@ -5,6 +5,7 @@ use paddock_model::permissions::Scope;
 use paddock_model::slug::Slug;
 use paddock_model::tenants::{Tenant, TenantFilter, TenantId};
 
+use crate::memory::Key;
 use crate::row::{FromRow, Row};
 use crate::select::Select;
 use crate::value::Value;
@@ -12,6 +13,9 @@ use crate::{Result, Tx, args};
 
 const LIST: &str = "
     SELECT id, name, display_name, labels, created_at, updated_at, generation FROM tenants";
+
+const FIND: &str = "
+    SELECT id, name, display_name, labels, created_at, updated_at, generation FROM tenants WHERE id = $1";
 
 const INSERT: &str = "
     INSERT INTO tenants (id, name, display_name, labels, created_at, updated_at, generation)
@@ -47,9 +51,7 @@ pub async fn find(tx: &mut Tx, scope: &Scope, id: TenantId) -> Result<Option<Ten
     if matches!(scope, Scope::Tenants(seen) if !seen.contains(&id)) {
         return Ok(None);
     }
-    const FIND: &str = "
-        SELECT id, name, display_name, labels, created_at, updated_at, generation FROM tenants WHERE id = $1";
-    tx.row(FIND, args![id]).await
+    tx.remembered(Key::Row("tenants", id.0), FIND, || [id.into()]).await
 }
 
 pub async fn insert(tx: &mut Tx, tenant: &Tenant) -> Result<()> {

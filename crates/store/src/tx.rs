@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::changes::{Changed, Changes, changed_table};
+use crate::memory::Key;
 use crate::row::{FromRow, Row};
 use crate::value::Value;
 use crate::{Error, Result, postgres, sqlite};
@@ -14,28 +15,28 @@ pub struct Tx {
 }
 
 enum Connection {
-    SqliteRead(sqlite::Reader),
+    /// Takes a reader from the pool when the memory does not have the answer.
+    SqliteRead(sqlite::Sqlite, Option<sqlite::Reader>),
     SqliteWrite(sqlite::Writing, Arc<Changes>),
     Postgres(postgres::Connection, Arc<Changes>),
 }
 
 impl Tx {
-    pub(crate) fn sqlite_read(sqlite: &sqlite::Sqlite) -> Result<Tx> {
-        Ok(Tx { connection: Connection::SqliteRead(sqlite.reader()?), changed: Vec::new() })
+    pub(crate) fn sqlite_read(sqlite: &sqlite::Sqlite) -> Tx {
+        Tx { connection: Connection::SqliteRead(sqlite.clone(), None), changed: Vec::new() }
     }
 
     pub(crate) fn sqlite_write(writing: sqlite::Writing, changes: &Arc<Changes>) -> Tx {
         Tx { connection: Connection::SqliteWrite(writing, changes.clone()), changed: Vec::new() }
     }
 
-    #[expect(clippy::unnecessary_wraps, reason = "reads as its siblings do")]
-    pub(crate) fn postgres(connection: postgres::Connection, changes: &Arc<Changes>) -> Result<Tx> {
-        Ok(Tx { connection: Connection::Postgres(connection, changes.clone()), changed: Vec::new() })
+    pub(crate) fn postgres(connection: postgres::Connection, changes: &Arc<Changes>) -> Tx {
+        Tx { connection: Connection::Postgres(connection, changes.clone()), changed: Vec::new() }
     }
 
     pub async fn rows<T: FromRow>(&mut self, sql: &str, args: &[Value<'_>]) -> Result<Vec<T>> {
         match &mut self.connection {
-            Connection::SqliteRead(reader) => sqlite::rows(reader, sql, args),
+            Connection::SqliteRead(sqlite, reader) => sqlite::rows(reader_of(sqlite, reader)?, sql, args),
             Connection::SqliteWrite(writing, _) => sqlite::rows(writing, sql, args),
             Connection::Postgres(connection, _) => {
                 let rows = connection.query(sql, args).await?;
@@ -48,10 +49,30 @@ impl Tx {
         Ok(self.rows(sql, args).await?.pop())
     }
 
+    /// The row that was read under this key before, or else the one that the statement finds now.
+    pub(crate) async fn remembered<'a, T: FromRow + Clone + Send + Sync + 'static, const N: usize>(
+        &mut self,
+        key: Key,
+        sql: &str,
+        args: impl FnOnce() -> [Value<'a>; N],
+    ) -> Result<Option<T>> {
+        // Inside a change the newest is what this transaction has written; elsewhere another process may write.
+        let Connection::SqliteRead(sqlite, _) = &self.connection else { return self.row(sql, &args()).await };
+        let memory = sqlite.memory.clone();
+        match memory.recall(key) {
+            Ok(known) => Ok(known),
+            Err(ticket) => {
+                let found = self.row(sql, &args()).await?;
+                memory.remember(&ticket, &found);
+                Ok(found)
+            }
+        }
+    }
+
     /// Carries out a change; returns how many rows it touched.
     pub async fn execute(&mut self, sql: &'static str, args: &[Value<'_>]) -> Result<u64> {
         let touched = match &mut self.connection {
-            Connection::SqliteRead(_) => return Err(Error::unexpected("a change in a reading transaction")),
+            Connection::SqliteRead(..) => return Err(Error::unexpected("a change in a reading transaction")),
             Connection::SqliteWrite(writing, _) => sqlite::execute(writing, sql, args)?,
             Connection::Postgres(connection, _) => connection.execute(sql, args).await?,
         };
@@ -75,7 +96,7 @@ impl Tx {
     /// Statements without arguments, several in one text: migrations.
     pub(crate) async fn run_script(&mut self, script: &str) -> Result<()> {
         match &mut self.connection {
-            Connection::SqliteRead(_) => Err(Error::unexpected("a script in a reading transaction")),
+            Connection::SqliteRead(..) => Err(Error::unexpected("a script in a reading transaction")),
             Connection::SqliteWrite(writing, _) => Ok(writing.execute_batch(script)?),
             Connection::Postgres(connection, _) => connection.run_script(script).await,
         }
@@ -84,9 +105,9 @@ impl Tx {
     /// When this returns, the changes are on disk and visible to all, and the watchers are awake.
     pub async fn commit(self) -> Result<()> {
         let changes = match self.connection {
-            Connection::SqliteRead(_) => return Ok(()),
+            Connection::SqliteRead(..) => return Ok(()),
             Connection::SqliteWrite(writing, changes) => {
-                writing.commit().await?;
+                writing.commit(&self.changed).await?;
                 changes
             }
             Connection::Postgres(connection, changes) => {
@@ -108,9 +129,21 @@ impl Tx {
     #[cfg(test)]
     pub(crate) async fn prepare(&mut self, sql: &str) -> Result<()> {
         match &mut self.connection {
-            Connection::SqliteRead(reader) => Ok(reader.prepare(sql).map(drop)?),
+            Connection::SqliteRead(sqlite, reader) => {
+                Ok(reader_of(sqlite, reader)?.prepare(sql).map(drop)?)
+            }
             Connection::SqliteWrite(writing, _) => Ok(writing.prepare(sql).map(drop)?),
             Connection::Postgres(connection, _) => connection.prepare(sql).await,
         }
+    }
+}
+
+fn reader_of<'a>(
+    sqlite: &sqlite::Sqlite,
+    reader: &'a mut Option<sqlite::Reader>,
+) -> Result<&'a sqlite::Reader> {
+    match reader {
+        Some(reader) => Ok(reader),
+        none => Ok(none.insert(sqlite.reader()?)),
     }
 }

@@ -4,6 +4,7 @@ pub mod body;
 pub mod conditional;
 pub mod cross_origin;
 pub mod cursor;
+mod measures;
 pub mod path;
 pub mod peer;
 pub mod problem;
@@ -27,8 +28,11 @@ use paddock_model::Error;
 use tracing::Instrument;
 
 use super::App;
+use crate::auth::RateLimit;
 use problem::Failure;
 use request_id::RequestId;
+
+static RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 /// Limits of a request that hold for every operation.
 #[derive(Debug, Clone, Copy)]
@@ -43,9 +47,12 @@ pub struct Limits {
 pub async fn keep_conventions(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let id = RequestId::for_request(&request);
+    let rate_limit = RateLimit::default();
     request.extensions_mut().insert(id.clone());
+    request.extensions_mut().insert(rate_limit.clone());
     let method = request.method().clone();
-    let path = request.uri().path().to_owned();
+    let uri = request.uri().clone();
+    let path = uri.path();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let if_none_match = conditional::IfNoneMatch::of(&request);
     let acceptable = !path.starts_with("/api/") || accepts_json(request.headers());
@@ -73,19 +80,20 @@ pub async fn keep_conventions(State(app): State<App>, mut request: Request, next
         Failure::of_transport(StatusCode::NOT_ACCEPTABLE, "not_acceptable", detail).into_response()
     };
 
-    let cause = problem::write_document(&mut response, &path, &id);
+    let cause = problem::write_document(&mut response, path, &id);
     if_none_match.apply(&mut response);
     write_headers(response.headers_mut(), &id, app.limits.tls);
+    if let Some(remaining) = rate_limit.get() {
+        response.headers_mut().insert(RATE_LIMIT.clone(), remaining.clone());
+    }
     cross_origin::write_headers(response.headers_mut(), origin);
 
     let status = response.status();
     // A path that nobody serves has no template; its text must not become a label.
     let route = route.as_ref().map_or("unmatched", MatchedPath::as_str);
     let took = started.elapsed();
-    metrics::histogram!("paddock_http_request_duration_seconds",
-        "method" => method_label(&method), "route" => route.to_owned(), "status" => status_label(status))
-    .record(took);
-    span.in_scope(|| log(&method, &path, status, took, cause.as_deref()));
+    measures::record(method_label(&method), route, status.as_u16(), took);
+    span.in_scope(|| log(&method, path, status, took, cause.as_deref()));
     response
 }
 
@@ -147,10 +155,6 @@ fn method_label(method: &Method) -> &'static str {
         Method::PATCH => "PATCH",
         _ => "other",
     }
-}
-
-fn status_label(status: StatusCode) -> String {
-    status.as_str().to_owned()
 }
 
 pub async fn no_such_path() -> Response {

@@ -1,6 +1,6 @@
 //! Request bodies: the right type, not too large, not too slow, well-formed, and valid by the published schema.
 
-use axum::extract::{FromRequest, Request};
+use axum::extract::{FromRequest, FromRequestParts, Request};
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 
 use super::problem::Failure;
 use super::schemas::{UNKNOWN_MEMBER, reference};
+use crate::auth::Caller;
 use crate::http::App;
 
 /// How much of a body that is too large is read and dropped.
@@ -43,11 +44,12 @@ impl<T: DeserializeOwned + ToSchema + 'static> FromRequest<App> for Submission<T
     type Rejection = Failure;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Failure> {
+        let (mut parts, body) = request.into_parts();
+        let Caller(mut caller) = Caller::from_request_parts(&mut parts, app).await?;
+        let request = Request::from_parts(parts, body);
         require_json(request.headers())?;
         let key = idempotency_key(request.headers())?;
         let operation = format!("{} {}", request.method(), request.uri());
-        let caller = request.extensions().get::<paddock_model::caller::Caller>().cloned();
-        let mut caller = caller.ok_or_else(|| Error::internal("this route has no authentication layer"))?;
         let bytes = read(request, app).await?;
         let body = parse(&bytes, app)?;
         caller.once = key.map(|key| Once { key, fingerprint: fingerprint(&operation, &bytes) });

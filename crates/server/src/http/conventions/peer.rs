@@ -2,15 +2,15 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use axum::extract::Request;
+use http::Extensions;
 
 /// Put into every request by the listener.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer(pub SocketAddr);
 
 impl Peer {
-    pub fn of(request: &Request) -> IpAddr {
+    pub fn of(extensions: &Extensions) -> IpAddr {
         let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        request.extensions().get::<Peer>().map_or(unspecified, |peer| peer.0.ip().to_canonical())
+        extensions.get::<Peer>().map_or(unspecified, |peer| peer.0.ip().to_canonical())
     }
 }

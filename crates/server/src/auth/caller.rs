@@ -1,0 +1,64 @@
+//! The caller of a request: an operation that takes one is closed to who has no valid credential.
+
+use std::sync::OnceLock;
+
+use axum::extract::FromRequestParts;
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue};
+use paddock_model::error::Kind;
+use paddock_model::{Error, Result};
+
+use super::Identity;
+use crate::http::App;
+use crate::http::conventions::peer::Peer;
+use crate::http::conventions::problem::Failure;
+use crate::http::conventions::request_id::RequestId;
+
+/// The caller, as the use-cases want it.
+pub struct Caller(pub paddock_model::caller::Caller);
+
+/// What is left of the caller's rate; found by the extractor, written where all headers are.
+pub type RateLimit = std::sync::Arc<OnceLock<HeaderValue>>;
+
+impl FromRequestParts<App> for Caller {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Failure> {
+        let identity = identify(app, parts).await?;
+        let remaining = app.rates.count_request(identity.subject)?;
+        if let Some(rate_limit) = parts.extensions.get::<RateLimit>() {
+            let _ = rate_limit.set(remaining);
+        }
+        let request_id = RequestId::of(&parts.extensions);
+        Ok(Caller(paddock_model::caller::Caller { subject: identity.subject, request_id, once: None }))
+    }
+}
+
+async fn identify(app: &App, parts: &Parts) -> Result<Identity> {
+    let verified = match bearer(&parts.headers) {
+        Ok(credential) => app.credentials.verify(credential).await,
+        Err(error) => Err(error),
+    };
+    if matches!(&verified, Err(error) if error.kind == Kind::Unauthenticated) {
+        app.rates.count_failed_authentication(Peer::of(&parts.extensions))?;
+    }
+    verified
+}
+
+fn bearer(headers: &HeaderMap) -> Result<&str> {
+    let missing = || {
+        Error::unauthenticated(
+            "credential_missing",
+            "This needs a credential. Send one as `Authorization: Bearer <token>`.",
+        )
+    };
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let value = values.next().ok_or_else(missing)?;
+    if values.next().is_some() {
+        return Err(Error::unauthenticated("invalid_credential", "Send exactly one Authorization header."));
+    }
+    let text = value.to_str().map_err(|_| super::invalid())?;
+    let (scheme, credential) = text.split_once(' ').ok_or_else(missing)?;
+    if scheme.eq_ignore_ascii_case("bearer") { Ok(credential.trim()) } else { Err(missing()) }
+}
