@@ -1,5 +1,9 @@
 //! Who may do what, as relations between subjects and objects; and the part of the world a caller may see.
 
+pub mod check;
+pub mod schema;
+pub mod tuples;
+
 use std::fmt;
 
 use crate::tenants::TenantId;

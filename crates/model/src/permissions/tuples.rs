@@ -1,0 +1,195 @@
+//! The tuples in memory: who was given which relation on what, found from both ends.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::schema::Schema;
+
+/// A thing of a type: `tenant:ten_…`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Thing {
+    pub kind: Arc<str>,
+    pub id: Arc<str>,
+}
+
+/// Who a relation is given to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Holder {
+    One(Thing),
+    /// Whoever holds the relation on the thing: `group:grp_…#member`.
+    Set(Thing, Arc<str>),
+    /// Everyone of the type: `user:*`.
+    Everyone(Arc<str>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Tuple {
+    pub object: Thing,
+    pub relation: Arc<str>,
+    pub holder: Holder,
+}
+
+impl Thing {
+    pub fn new(kind: &str, id: &str) -> Self {
+        Thing { kind: kind.into(), id: id.into() }
+    }
+
+    /// `type:id`; an id may hold anything but white space, `#` and `*`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (kind, id) = text.split_once(':')?;
+        let fits = !kind.is_empty()
+            && !id.is_empty()
+            && !id.contains(|letter: char| letter.is_whitespace() || "#*".contains(letter));
+        fits.then(|| Thing::new(kind, id))
+    }
+}
+
+impl Holder {
+    pub fn parse(text: &str) -> Option<Self> {
+        if let Some(kind) = text.strip_suffix(":*") {
+            return Some(Holder::Everyone(kind.into()));
+        }
+        match text.split_once('#') {
+            Some((thing, relation)) if !relation.is_empty() => {
+                Some(Holder::Set(Thing::parse(thing)?, relation.into()))
+            }
+            Some(_) => None,
+            None => Thing::parse(text).map(Holder::One),
+        }
+    }
+}
+
+impl std::fmt::Display for Thing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.kind, self.id)
+    }
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Holder::One(thing) => write!(f, "{thing}"),
+            Holder::Set(thing, relation) => write!(f, "{thing}#{relation}"),
+            Holder::Everyone(kind) => write!(f, "{kind}:*"),
+        }
+    }
+}
+
+impl std::fmt::Display for Tuple {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}#{}@{}", self.object, self.relation, self.holder)
+    }
+}
+
+/// All tuples, so that a check asks only for those it needs: its cost does not grow with the others.
+#[derive(Debug, Clone, Default)]
+pub struct Tuples {
+    given: HashMap<Thing, HashMap<Arc<str>, Given>>,
+    held: HashMap<Holder, HashSet<(Thing, Arc<str>)>>,
+    count: usize,
+}
+
+/// What was given of one relation on one thing.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Given {
+    pub ones: HashSet<Thing>,
+    pub sets: HashSet<(Thing, Arc<str>)>,
+    pub everyone: HashSet<Arc<str>>,
+}
+
+impl Tuples {
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// False when it was there already.
+    pub fn insert(&mut self, tuple: Tuple) -> bool {
+        let key = (tuple.object.clone(), tuple.relation.clone());
+        let new = self.held.entry(tuple.holder.clone()).or_default().insert(key);
+        if new {
+            self.count += 1;
+            let given = self.given.entry(tuple.object).or_default().entry(tuple.relation).or_default();
+            match tuple.holder {
+                Holder::One(thing) => given.ones.insert(thing),
+                Holder::Set(thing, relation) => given.sets.insert((thing, relation)),
+                Holder::Everyone(kind) => given.everyone.insert(kind),
+            };
+        }
+        new
+    }
+
+    /// False when it was not there.
+    pub fn remove(&mut self, tuple: &Tuple) -> bool {
+        let key = (tuple.object.clone(), tuple.relation.clone());
+        let Some(held) = self.held.get_mut(&tuple.holder) else { return false };
+        if !held.remove(&key) {
+            return false;
+        }
+        if held.is_empty() {
+            self.held.remove(&tuple.holder);
+        }
+        self.count -= 1;
+        if let Some(relations) = self.given.get_mut(&tuple.object) {
+            if let Some(given) = relations.get_mut(&tuple.relation) {
+                match &tuple.holder {
+                    Holder::One(thing) => given.ones.remove(thing),
+                    Holder::Set(thing, relation) => given.sets.remove(&(thing.clone(), relation.clone())),
+                    Holder::Everyone(kind) => given.everyone.remove(kind),
+                };
+                if given.ones.is_empty() && given.sets.is_empty() && given.everyone.is_empty() {
+                    relations.remove(&tuple.relation);
+                }
+            }
+            if relations.is_empty() {
+                self.given.remove(&tuple.object);
+            }
+        }
+        true
+    }
+
+    pub(super) fn given(&self, object: &Thing, relation: &str) -> Option<&Given> {
+        self.given.get(object)?.get(relation)
+    }
+
+    /// What was given to exactly this holder.
+    pub fn held_by(&self, holder: &Holder) -> impl Iterator<Item = &(Thing, Arc<str>)> {
+        self.held.get(holder).into_iter().flatten()
+    }
+
+    /// Whether the tuple would close a circle of sets, such as a group that is a member of itself by way of others.
+    pub fn closes_a_circle(&self, tuple: &Tuple) -> bool {
+        let Holder::Set(inner, inner_relation) = &tuple.holder else { return false };
+        let outer = (tuple.object.clone(), tuple.relation.clone());
+        let (mut open, mut seen) = (vec![(inner.clone(), inner_relation.clone())], HashSet::new());
+        while let Some(set) = open.pop() {
+            if set == outer {
+                return true;
+            }
+            if seen.insert(set.clone())
+                && let Some(given) = self.given(&set.0, &set.1)
+            {
+                open.extend(given.sets.iter().cloned());
+            }
+        }
+        false
+    }
+
+    /// Whether the model allows this tuple.
+    pub fn is_allowed(schema: &Schema, tuple: &Tuple) -> bool {
+        use super::schema::Giveable;
+        let to = match &tuple.holder {
+            Holder::One(thing) => Giveable { kind: thing.kind.to_string(), relation: None, everyone: false },
+            Holder::Set(thing, relation) => Giveable {
+                kind: thing.kind.to_string(),
+                relation: Some(relation.to_string()),
+                everyone: false,
+            },
+            Holder::Everyone(kind) => Giveable { kind: kind.to_string(), relation: None, everyone: true },
+        };
+        schema.may_be_given(&tuple.object.kind, &tuple.relation, &to)
+    }
+}
