@@ -8,8 +8,8 @@ export CARGO_TARGET_DIR
 export PATH := $(TOOLS)/bin:$(PATH)
 
 # What `paddockd --version` and /-/version say.
-export PADDOCK_BUILD_COMMIT ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
-export PADDOCK_BUILD_TIME   ?= $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null || echo 1970-01-01T00:00:00Z)
+export BUILD_COMMIT ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+export BUILD_TIME   ?= $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null || echo 1970-01-01T00:00:00Z)
 
 DATA   ?= $(CURDIR)/paddock-data
 LISTEN ?= 127.0.0.1:8080

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use rusqlite::Connection;
 
+use crate::errand::Errand;
 use crate::figures::{Goal, Pairs, Row};
+use crate::flush::Flush;
 use crate::paddock::Paddock;
-use crate::sqlite::Sqlite;
 use crate::wrk::{Load, Outcome, Requests};
-use crate::{Bench, disk, machine, tenant_rows};
+use crate::{Bench, machine, sqlite, tenant_rows};
 
 const GOAL_WRITERS: u32 = 64;
 const OTHER_WRITERS: [u32; 3] = [1, 8, 256];
@@ -18,8 +19,10 @@ const REST_MILLISECONDS: u64 = 20;
 
 struct Contest<'a> {
     bench: &'a Bench,
+    /// Of every party, the disk as a party included.
+    flush: Flush,
     paddock: Paddock,
-    sqlite: Sqlite,
+    peer: PathBuf,
     appended: PathBuf,
     acknowledged: Vec<Acknowledged>,
 }
@@ -38,42 +41,59 @@ pub fn run(bench: &Bench) -> Result<Vec<Row>> {
         "{} is in memory ({kind}), where nothing is durable; choose another with --folder",
         bench.folder.display()
     );
-    let paddock = Paddock::start(bench, "create")?;
-    let beside = bench.folder("create-peers")?;
-    let schema = tenant_rows::schema(&paddock.database())?;
-    let sqlite = Sqlite::create(&beside.join("peer.db"), &schema)?;
-    let appended = beside.join("appended");
-    let mut contest = Contest { bench, paddock, sqlite, appended, acknowledged: Vec::new() };
+    let mut rows = contest(bench, Flush::Slowed, &[])?;
+    rows.extend(contest(bench, Flush::AsTheDisk, &OTHER_WRITERS)?);
+    Ok(rows)
+}
 
+/// The rows that have a goal, and those of other numbers of writers.
+fn contest(bench: &Bench, flush: Flush, other_writers: &[u32]) -> Result<Vec<Row>> {
+    let mut contest = Contest::new(bench, flush)?;
     let mut rows = contest.saturate(GOAL_WRITERS, bench.seconds, Some(Goal::AtLeast(20.0)))?;
     rows.push(contest.at_ease()?);
-    for writers in OTHER_WRITERS {
-        rows.extend(contest.saturate(writers, bench.short_seconds(), None)?);
+    for writers in other_writers {
+        rows.extend(contest.saturate(*writers, bench.short_seconds(), None)?);
     }
     let Contest { paddock, acknowledged, .. } = contest;
     check(&Connection::open(paddock.kill())?, &acknowledged)?;
     Ok(rows)
 }
 
-impl Contest<'_> {
+impl<'a> Contest<'a> {
+    fn new(bench: &'a Bench, flush: Flush) -> Result<Self> {
+        let name = format!("create-{flush:?}");
+        let paddock = Paddock::start_with(bench, &name, flush)?;
+        let beside = bench.folder(&format!("{name}-peers"))?;
+        let (peer, appended) = (beside.join("peer.db"), beside.join("appended"));
+        sqlite::create(&peer, &tenant_rows::schema(&paddock.database())?)?;
+        Ok(Contest { bench, flush, paddock, peer, appended, acknowledged: Vec::new() })
+    }
+
     /// Every writer creates again as soon as it is answered.
     fn saturate(&mut self, writers: u32, seconds: u64, goal: Option<Goal>) -> Result<Vec<Row>> {
         let (mut throughput, mut latency) = (Pairs::default(), Pairs::default());
         for _ in 0..self.bench.rounds {
-            let commits = self.sqlite.commits_per_second(seconds)?;
+            let peer = Errand::Commits { database: self.peer.clone(), seconds };
+            let commits = peer.under(self.flush)?;
             let (ours, fdatasync) = self.create(writers, seconds, 0)?;
             throughput.push(ours.per_second, commits);
             latency.push(ours.p50_microseconds, fdatasync);
         }
+        let suffix = self.flush.suffix();
+        let caution = match self.flush {
+            Flush::AsTheDisk => ": depends on the disk",
+            Flush::Slowed => "",
+        };
+        let fdatasync = latency.peer().median();
         Ok(vec![
             Row {
-                name: format!("create ÷ SQLite, {writers} at once"),
+                name: format!("create ÷ SQLite, {writers} at once{suffix}"),
                 figures: throughput.ratios(),
                 goal,
-                note: throughput.note("/s"),
+                note: format!("{}, fdatasync {fdatasync:.0} µs{caution}", throughput.note("/s")),
             },
             Row {
-                name: format!("create p50 ÷ fdatasync, {writers} saturating"),
+                name: format!("create p50 ÷ fdatasync, {writers} saturating{suffix}"),
                 figures: latency.ratios(),
                 goal: None,
                 note: latency.note("µs"),
@@ -89,7 +109,7 @@ impl Contest<'_> {
             latency.push(ours.p50_microseconds, fdatasync);
         }
         Ok(Row {
-            name: format!("create p50 ÷ fdatasync, {GOAL_WRITERS} at ease"),
+            name: format!("create p50 ÷ fdatasync, {GOAL_WRITERS} at ease{}", self.flush.suffix()),
             figures: latency.ratios(),
             goal: Some(Goal::AtMost(2.0)),
             note: latency.note("µs"),
@@ -98,7 +118,7 @@ impl Contest<'_> {
 
     /// Also tells the microseconds of one fdatasync: before and after, since a disk has moods.
     fn create(&mut self, writers: u32, seconds: u64, rest_milliseconds: u64) -> Result<(Outcome, f64)> {
-        let before = disk::fdatasync_microseconds(&self.appended)?;
+        let before = self.fdatasync()?;
         let prefix = format!("run{}-", self.acknowledged.len());
         let outcome = Load {
             address: self.paddock.address,
@@ -110,9 +130,19 @@ impl Contest<'_> {
             requests: Requests::Creates { prefix: &prefix },
         }
         .run()?;
-        let after = disk::fdatasync_microseconds(&self.appended)?;
+        let after = self.fdatasync()?;
         self.acknowledged.push(Acknowledged { prefix, creates: outcome.answers, writers });
         Ok((outcome, f64::midpoint(before, after)))
+    }
+
+    fn fdatasync(&self) -> Result<f64> {
+        let time = Errand::Fdatasync { file: self.appended.clone() }.under(self.flush)?;
+        // Where it may not trace, strace starts the program all the same.
+        ensure!(
+            time >= f64::from(self.flush.least_microseconds()),
+            "strace slows no flush: one takes {time:.0} µs; is ptrace allowed?"
+        );
+        Ok(time)
     }
 }
 

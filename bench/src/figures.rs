@@ -74,6 +74,10 @@ impl Pairs {
         Figures::of(self.ours.iter().zip(&self.peer).map(|(ours, peer)| ours / peer))
     }
 
+    pub fn peer(&self) -> Figures {
+        Figures::of(self.peer.iter().copied())
+    }
+
     /// The medians of both sides, in `unit`.
     pub fn note(&self, unit: &str) -> String {
         let median = |side: &[f64]| short(Figures::of(side.iter().copied()).median());

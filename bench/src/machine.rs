@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{Bench, disk, nginx, wrk};
+use crate::{Bench, disk, flush, nginx, wrk};
 
 pub fn facts(bench: &Bench) -> Result<Vec<(&'static str, String)>> {
     let cores = std::thread::available_parallelism()?;
@@ -21,6 +21,7 @@ pub fn facts(bench: &Bench) -> Result<Vec<(&'static str, String)>> {
         ),
         ("data folder", format!("{}, {}", bench.folder.display(), file_system(&bench.folder)?)),
         ("fdatasync", format!("{fdatasync:.0} µs, after an append of 4 KiB in the data folder")),
+        ("slowed flush", format!("{}; delays fsync and fdatasync by 4 ms", flush::strace_version()?)),
         ("paddock", version_of(&bench.paddockd)?),
         ("nginx", format!("{}; 2 workers, access log off, keep-alive", nginx::version()?)),
         ("load client", format!("{}; 1 thread", wrk::version()?)),

@@ -2,7 +2,9 @@
 
 mod create;
 mod disk;
+mod errand;
 mod figures;
+mod flush;
 mod http;
 mod idle;
 mod list;
@@ -19,6 +21,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::errand::Errand;
 use crate::figures::Row;
 
 const USAGE: &str = "\
@@ -75,6 +78,9 @@ fn main() -> ExitCode {
         println!("{USAGE}");
         return ExitCode::SUCCESS;
     }
+    if let Some(errand) = Errand::parse(&words) {
+        return carry_out(&errand);
+    }
     let arguments = match parse(&words) {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -86,6 +92,20 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("\nNOT MEASURED: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// One figure for the process that sent this one.
+fn carry_out(errand: &Errand) -> ExitCode {
+    match errand.run() {
+        Ok(figure) => {
+            println!("{figure}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error:#}");
             ExitCode::FAILURE
         }
     }
@@ -162,17 +182,17 @@ fn run(arguments: &Arguments) -> Result<()> {
 /// In Markdown, so that it can be kept as it is.
 fn print_table(rows: &[Row]) {
     println!(
-        "\n| {:<40} | {:>8} | {:>14} | {:>14} | {:>15} | {:>6} | {:<6} | medians behind it |",
+        "\n| {:<50} | {:>8} | {:>14} | {:>14} | {:>15} | {:>6} | {:<6} | medians behind it |",
         "benchmark", "median", "lower quartile", "upper quartile", "spread", "goal", "met"
     );
     println!(
-        "|{:-<42}|{:->10}|{:->16}|{:->16}|{:->17}|{:->8}|{:-<8}|{:-<19}|",
+        "|{:-<52}|{:->10}|{:->16}|{:->16}|{:->17}|{:->8}|{:-<8}|{:-<19}|",
         "", ":", ":", ":", ":", ":", "", ""
     );
     for row in rows {
         let [median, lower, upper, spread] = row.cells();
         println!(
-            "| {:<40} | {median:>8} | {lower:>14} | {upper:>14} | {spread:>15} | {:>6} | {:<6} | {} |",
+            "| {:<50} | {median:>8} | {lower:>14} | {upper:>14} | {spread:>15} | {:>6} | {:<6} | {} |",
             row.name,
             row.goal_in_words(),
             row.met().map_or("", |met| if met { "yes" } else { "MISSED" }),

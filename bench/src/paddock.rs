@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::flush::Flush;
 use crate::{Bench, http};
 
 const START_PATIENCE: Duration = Duration::from_secs(30);
@@ -25,11 +26,15 @@ pub struct Paddock {
 impl Paddock {
     /// Ready to serve. `name` is the data folder's; under the same name the same data come back.
     pub fn start(bench: &Bench, name: &str) -> Result<Self> {
+        Self::start_with(bench, name, Flush::AsTheDisk)
+    }
+
+    pub fn start_with(bench: &Bench, name: &str, flush: Flush) -> Result<Self> {
         let data = bench.folder(name)?;
         let address = http::free_address()?;
         let log_path = bench.folder.join(format!("{name}.log"));
         let log = File::create(&log_path)?;
-        let daemon = command(&bench.paddockd, &data)
+        let daemon = command(&bench.paddockd, &data, flush)
             .args(["--listen", &address.to_string(), "--log-level", "warn"])
             .args(["--limits-burst", UNLIMITED, "--limits-requests-per-minute", UNLIMITED])
             .stdin(Stdio::null())
@@ -57,7 +62,8 @@ impl Paddock {
 
     /// The first admin's, valid for 15 minutes.
     pub fn token(&self) -> Result<String> {
-        let output = command(&self.program, &self.data).args(["admin", "token"]).output()?;
+        let output =
+            command(&self.program, &self.data, Flush::AsTheDisk).args(["admin", "token"]).output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "paddockd admin token failed: {said}");
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())
@@ -98,8 +104,8 @@ impl Drop for Paddock {
 }
 
 /// Settings of the machine's own Paddock do not reach the one that is measured.
-fn command(program: &Path, data: &Path) -> Command {
-    let mut command = Command::new(program);
+fn command(program: &Path, data: &Path, flush: Flush) -> Command {
+    let mut command = flush.command(program);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("PADDOCK_") {
             command.env_remove(name);

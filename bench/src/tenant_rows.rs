@@ -29,6 +29,11 @@ pub fn insert(connection: &Connection, number: u64) -> Result<()> {
     Ok(())
 }
 
+pub fn count(connection: &Connection) -> Result<u64> {
+    let count: i64 = connection.query_row("SELECT count(*) FROM tenants", [], |row| row.get(0))?;
+    Ok(u64::try_from(count)?)
+}
+
 /// A UUID of version 7 whose order is the number's.
 fn id(number: u64) -> [u8; 16] {
     let mut id = [0; 16];

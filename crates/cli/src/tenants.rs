@@ -1,7 +1,7 @@
 //! Tenants: the walls between customers.
 
 use clap::{Args, Subcommand};
-use paddock_api::client::{Client, Versioned};
+use paddock_api::client::{self, Client, Versioned};
 use paddock_api::labels::Labels;
 use paddock_api::tenants::{ListTenants, Tenant, TenantPage, TenantSpec};
 
@@ -214,8 +214,13 @@ async fn find(id_or_name: &str, client: &Client) -> Result<Versioned<Tenant>, Fa
         return Ok(client.get_tenant(id_or_name).await?);
     }
     let query = ListTenants { name: Some(id_or_name.to_owned()), ..ListTenants::default() };
-    let page = client.list_tenants(&query).await?;
-    let Some(tenant) = page.items.iter().find(|tenant| tenant.name == id_or_name) else {
+    let found = match client.list_tenants(&query).await {
+        Ok(page) => page.items.into_iter().find(|tenant| tenant.name == id_or_name),
+        // A text that is no name names a tenant that does not exist.
+        Err(client::Error::Refused(problem)) if problem.code == "invalid_parameter" => None,
+        Err(error) => return Err(error.into()),
+    };
+    let Some(tenant) = found else {
         return Err(Failure::NotFound(format!(
             "There is no tenant named {id_or_name}, or you may not see it."
         )));

@@ -51,6 +51,16 @@ impl Engine {
         Ok(Engine { store, clock, random })
     }
 
+    /// Opens a database that a server has made, as it is.
+    pub async fn join(
+        location: &DatabaseLocation,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+    ) -> Result<Engine, CannotOpen> {
+        let store = Store::join(location).await.map_err(CannotOpen)?;
+        Ok(Engine { store, clock, random })
+    }
+
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }

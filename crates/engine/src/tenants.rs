@@ -48,7 +48,7 @@ pub async fn update(
     expected: &Expected,
 ) -> Result<Tenant> {
     let mut tx = engine.store.begin().await?;
-    let tenant = find(&mut tx, caller, id).await?;
+    let tenant = find_to_change(&mut tx, caller, id).await?;
     permissions::require(&mut tx, caller, Relation::CanUpdate, tenant.object()).await?;
     expected.require(tenant.generation)?;
     let changed = tenant.clone().changed(spec, engine.now());
@@ -59,7 +59,7 @@ pub async fn update(
 
 pub async fn delete(engine: &Engine, caller: &Caller, id: TenantId, expected: &Expected) -> Result<()> {
     let mut tx = engine.store.begin().await?;
-    let tenant = find(&mut tx, caller, id).await?;
+    let tenant = find_to_change(&mut tx, caller, id).await?;
     permissions::require(&mut tx, caller, Relation::CanDelete, tenant.object()).await?;
     expected.require(tenant.generation)?;
     tenants::delete(&mut tx, &tenant).await?;
@@ -69,6 +69,11 @@ pub async fn delete(engine: &Engine, caller: &Caller, id: TenantId, expected: &E
 async fn find(tx: &mut Tx, caller: &Caller, id: TenantId) -> Result<Tenant> {
     let scope = permissions::scope(tx, caller).await?;
     tenants::find(tx, &scope, id).await?.ok_or_else(|| Error::not_found("tenant"))
+}
+
+async fn find_to_change(tx: &mut Tx, caller: &Caller, id: TenantId) -> Result<Tenant> {
+    let scope = permissions::scope(tx, caller).await?;
+    tenants::find_to_change(tx, &scope, id).await?.ok_or_else(|| Error::not_found("tenant"))
 }
 
 fn name_taken(error: paddock_store::Error, tenant: &Tenant) -> Error {

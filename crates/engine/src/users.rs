@@ -5,6 +5,7 @@ use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use paddock_model::error::Kind;
 use paddock_model::permissions::{Object, Relation, Subject};
 use paddock_model::users::{FIRST_ADMIN, User, UserId};
 use paddock_model::{Error, Result};
@@ -45,9 +46,10 @@ pub async fn ensure_first_admin(
 
 /// The account that the first start made.
 pub async fn first_admin(engine: &Engine) -> Result<User> {
-    users::find_by_name(&mut engine.store.read().await?, FIRST_ADMIN)
-        .await?
-        .ok_or_else(|| Error::not_found("first admin; start paddockd once with this data folder"))
+    users::find_by_name(&mut engine.store.read().await?, FIRST_ADMIN).await?.ok_or_else(|| {
+        let detail = "There is no first admin yet. Start paddockd once with this data folder.";
+        Error::new(Kind::NotFound, "no_first_admin", detail)
+    })
 }
 
 /// Whether this is the user's password.

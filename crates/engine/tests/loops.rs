@@ -111,7 +111,7 @@ async fn a_loop_runs_at_start_by_time_and_when_its_table_changes() {
     let status = runner.status();
     assert!(status.is_leading());
     assert_eq!(status.loops()["counting"].outcome, Some(Outcome::Changed(1)));
-    runner.stop().await;
+    runner.stop(Duration::from_secs(5)).await;
     world.create("later", None).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(runs(3)(), "a stopped loop runs");

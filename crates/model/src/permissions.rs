@@ -67,3 +67,13 @@ pub enum Scope {
     Everything,
     Tenants(Vec<TenantId>),
 }
+
+impl Scope {
+    /// Whether what belongs to this tenant may be seen.
+    pub fn covers(&self, tenant: TenantId) -> bool {
+        match self {
+            Scope::Everything => true,
+            Scope::Tenants(tenants) => tenants.contains(&tenant),
+        }
+    }
+}

@@ -14,6 +14,8 @@ pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 pub trait Clock: Send + Sync + 'static {
     /// The present, in whole microseconds: what a database keeps, so that what is read equals what was written.
     fn now(&self) -> Timestamp;
+    /// How long some fixed moment is past; unlike `now`, this never jumps.
+    fn elapsed(&self) -> Duration;
     fn sleep(&self, duration: Duration) -> Sleep<'_>;
 }
 
@@ -38,6 +40,10 @@ impl ManualClock {
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         *self.0.borrow()
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.now().duration_since(Timestamp::UNIX_EPOCH).try_into().unwrap_or_default()
     }
 
     fn sleep(&self, duration: Duration) -> Sleep<'_> {

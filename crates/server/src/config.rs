@@ -6,7 +6,7 @@ mod sources;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-pub use setting::{DatabaseUrl, LogFormat, Origins, Seconds, Value, Whole};
+pub use setting::{DatabaseUrl, LogFormat, LogLevel, Origins, Seconds, Value, Whole};
 pub use sources::{InForce, Refused, Source, command, load, reference};
 
 /// Declares the settings: the typed [`Config`], and the table from which flags, variables and the reference are made.
@@ -68,7 +68,7 @@ settings! {
     /// How log lines look; auto means human on a terminal and json elsewhere.
     log_format, "log.format": LogFormat = "auto";
     /// What is logged: error, warn, info, debug, trace, or a filter such as info,paddock_store=debug.
-    log_level, "log.level": String = "info";
+    log_level, "log.level": LogLevel = "info";
     /// Largest request body, in bytes.
     body_bytes, "limits.body_bytes": Whole<1024, 1_073_741_824> = "1048576";
     /// Requests a minute that one caller may send in the long run.

@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -173,7 +173,10 @@ async fn http(
 ) {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(settings.stall_time));
+    let heard = Arc::new(AtomicBool::new(false));
+    let hears = heard.clone();
     let service = service_fn(move |request: hyper::Request<Incoming>| {
+        hears.store(true, Ordering::Relaxed);
         let mut request = request.map(axum::body::Body::new);
         request.extensions_mut().insert(Peer(peer));
         surface.clone().oneshot(request)
@@ -193,7 +196,17 @@ async fn http(
         .keep_alive_timeout(settings.stall_time);
     let connection =
         builder.serve_connection_with_upgrades(TokioIo::new(Box::pin(stream)), service).into_owned();
-    if let Err(error) = watcher.watch(connection).await {
-        tracing::debug!(%error, %peer, "a connection ended early");
+    // The limit on headers begins with their first byte, and not before HTTP's version is known: this one begins at once.
+    let silence = async {
+        tokio::time::sleep(settings.header_time).await;
+        if heard.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        ended = watcher.watch(connection) => if let Err(error) = ended {
+            tracing::debug!(%error, %peer, "a connection ended early");
+        },
+        () = silence => tracing::debug!(%peer, "a connection without a request is closed"),
     }
 }

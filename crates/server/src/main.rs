@@ -1,6 +1,7 @@
 //! paddockd: the command line of the server.
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -14,11 +15,11 @@ use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 
 const BUILD: Build = Build {
-    commit: match option_env!("PADDOCK_BUILD_COMMIT") {
+    commit: match option_env!("BUILD_COMMIT") {
         Some(commit) => commit,
         None => "unknown",
     },
-    built_at: match option_env!("PADDOCK_BUILD_TIME") {
+    built_at: match option_env!("BUILD_TIME") {
         Some(time) => time,
         None => "1970-01-01T00:00:00Z",
     },
@@ -100,14 +101,14 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 }
 
 async fn print_token(config: &Config) -> anyhow::Result<()> {
-    let engine = wiring::open(config, &World::real(BUILD)).await?;
+    let engine = wiring::join(config, &World::real(BUILD)).await?;
     let admin = users::first_admin(&engine).await.map_err(|error| anyhow::anyhow!("{}", error.detail))?;
     println!("{}", access_token::mint(&engine, admin.id).await?);
     Ok(())
 }
 
 async fn serve(config: &Config) -> anyhow::Result<()> {
-    logging::start(config.log_format, &config.log_level).map_err(anyhow::Error::msg)?;
+    logging::start(config.log_format, &config.log_level.0).map_err(anyhow::Error::msg)?;
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let server = wiring::start(config, World::real(BUILD)).await?;
     metrics::gauge!("paddock_build_info", "version" => env!("CARGO_PKG_VERSION"), "commit" => BUILD.commit)
@@ -131,9 +132,9 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     }
 }
 
-/// Shown once, on the terminal; the journal is a log, and no log may hold a password.
+/// Shown once, and only on a terminal: everything else is a log, and no log may hold a password.
 fn welcome(password: &str) {
-    if std::env::var_os("JOURNAL_STREAM").is_none() {
+    if std::io::stdout().is_terminal() {
         println!("The first admin is `admin` with the password {password}");
     }
     println!("The first admin's password is kept in the data folder, in the file admin-password.");

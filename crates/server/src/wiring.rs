@@ -31,6 +31,7 @@ use crate::http::meta::Build;
 use crate::http::{self, App, Parts};
 use crate::listener::{self, Threads};
 
+const DATABASE_FILE: &str = "paddock.db";
 const PASSWORD_FILE: &str = "admin-password";
 const LOCK_FILE: &str = "paddockd.lock";
 
@@ -43,6 +44,7 @@ pub struct Server {
     draining: CancellationToken,
     stop: CancellationToken,
     delay: Duration,
+    grace: Duration,
     listeners: JoinSet<()>,
     runner: Runner,
     chores: JoinSet<()>,
@@ -61,7 +63,7 @@ pub struct World {
 impl World {
     pub fn real(build: Build) -> Self {
         World {
-            clock: Arc::new(SystemClock),
+            clock: Arc::new(SystemClock::default()),
             random: Arc::new(OsRandom::default()),
             loops: reconcile::LOOPS,
             build,
@@ -69,22 +71,28 @@ impl World {
     }
 }
 
-/// Opens the engine on the configured database, without serving anything.
-pub async fn open(config: &Config, world: &World) -> anyhow::Result<Engine> {
+/// Joins the database of a server that has been started before, and changes nothing about it.
+pub async fn join(config: &Config, world: &World) -> anyhow::Result<Engine> {
     install_crypto();
-    make_folder(&config.data)?;
-    let engine = Engine::open(&location(config), world.clock.clone(), world.random.clone()).await;
-    Ok(engine?)
+    if config.database_url.is_none() && !config.data.join(DATABASE_FILE).exists() {
+        bail!(
+            "there is no database in {}; is --data right? A first start of paddockd makes one",
+            config.data.display()
+        );
+    }
+    Ok(Engine::join(&location(config)?, world.clock.clone(), world.random.clone()).await?)
 }
 
-fn location(config: &Config) -> DatabaseLocation {
-    match &config.database_url {
-        Some(url) => DatabaseLocation::Postgres {
-            url: url.0.clone(),
-            connections: config.database_connections.0 as usize,
-        },
-        None => DatabaseLocation::Sqlite(config.data.join("paddock.db")),
+fn location(config: &Config) -> anyhow::Result<DatabaseLocation> {
+    if let Some(url) = &config.database_url {
+        let connections = config.database_connections.0 as usize;
+        return Ok(DatabaseLocation::Postgres { url: url.0.clone(), connections });
     }
+    // Made here and not by SQLite, for its owner alone; SQLite gives its other files the same mode.
+    let path = config.data.join(DATABASE_FILE);
+    let made = File::options().create(true).truncate(false).write(true).mode(0o600).open(&path);
+    made.with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(DatabaseLocation::Sqlite(path))
 }
 
 /// Starts everything; returns when requests are served.
@@ -92,8 +100,15 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
     let settings = listener::Settings::from_config(config)?;
     make_folder(&config.data)?;
     let lock = lock(&config.data)?;
+    // Before anything is made: who cannot listen leaves nothing behind.
+    let main = bind(config.listen).await?;
+    let operations = match config.operations_listen {
+        Some(address) => Some(bind(address).await?),
+        None => None,
+    };
     let metrics = metrics()?;
-    let engine = open(config, &world).await?;
+    install_crypto();
+    let engine = Engine::open(&location(config)?, world.clock.clone(), world.random.clone()).await?;
     let file = config.data.join(PASSWORD_FILE);
     let first_password = users::ensure_first_admin(&engine, |password| keep_secret(&file, password)).await?;
 
@@ -126,7 +141,6 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
     let stop = CancellationToken::new();
     let threads = Arc::new(Threads::start()?);
     let mut listeners = JoinSet::new();
-    let main = bind(config.listen).await?;
     let address = main.local_addr()?;
     listeners.spawn(listener::serve(
         main,
@@ -135,8 +149,7 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
         threads.clone(),
         stop.clone(),
     ));
-    if let Some(operations) = config.operations_listen {
-        let operations = bind(operations).await?;
+    if let Some(operations) = operations {
         listeners.spawn(listener::serve(
             operations,
             http::operations(&app),
@@ -154,6 +167,7 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
         draining,
         stop,
         delay: config.shutdown_delay.0,
+        grace: config.shutdown_grace.0,
         listeners,
         runner,
         chores,
@@ -169,7 +183,7 @@ impl Server {
         self.stop.cancel();
         while self.listeners.join_next().await.is_some() {}
         self.chores.shutdown().await;
-        self.runner.stop().await;
+        self.runner.stop(self.grace).await;
     }
 }
 
@@ -189,7 +203,7 @@ async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
         .with_context(|| format!("cannot listen on {address}; choose another address with --listen"))
 }
 
-/// Only its owner may look into the data folder.
+/// A folder that we make is for its owner alone; one that is there keeps its mode, and our files are closed anyway.
 fn make_folder(data: &Path) -> anyhow::Result<()> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(data);
     made.with_context(|| {

@@ -2,13 +2,17 @@
 
 mod world;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use paddock_engine::reconcile::{LOOPS, Loop, Report};
+use paddock_model::Timestamp;
+use paddock_model::ports::{Clock, ManualClock, Sleep};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use world::{On, World};
+use world::{On, World, new_postgres_database};
 
 const TENANTS: &str = "/api/v1/tenants";
 
@@ -26,6 +30,7 @@ async fn bad_input_gets_a_clear_error_and_nothing_is_stored() {
         (post("{"), 400, "malformed_json"),
         (post(""), 400, "malformed_json"),
         (post("{\"name\":\"a\",\"name\":\"b\"}"), 400, "malformed_json"),
+        (post("{\"name\":\"a\",\"labels\":{\"k\":\"1\",\"k\":\"2\"}}"), 400, "malformed_json"),
         (post("{\"name\":\"a\",\"colour\":1}"), 400, "unknown_member"),
         (post("{\"name\":7}"), 422, "invalid_request"),
         (post("{}"), 422, "invalid_request"),
@@ -129,16 +134,117 @@ async fn a_slow_body_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_slow_head_is_given_up() {
+async fn who_sends_no_request_is_cut_off() {
     let world = World::with(On::Sqlite, &["--limits-header-seconds", "1"], LOOPS).await;
+    for sent in ["", "G", "GET / HTTP/1.1\r\nhost:", "PRI * HTTP/2.0\r\n"] {
+        let mut stream = TcpStream::connect(world.server.address).await.expect("a connection");
+        stream.write_all(sent.as_bytes()).await.expect("sent");
+
+        let started = Instant::now();
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest).await;
+
+        let held = started.elapsed();
+        assert!(
+            held > Duration::from_millis(500) && held < Duration::from_secs(5),
+            "{sent:?} was held for {held:?}"
+        );
+    }
+    // One that has sent a request may be silent for longer: it may want to send another.
     let mut stream = TcpStream::connect(world.server.address).await.expect("a connection");
-    stream.write_all(b"GET / HTTP/1.1\r\nhost:").await.expect("sent");
+    for _ in 0..2 {
+        stream.write_all(b"GET /-/alivez HTTP/1.1\r\nhost: a\r\n\r\n").await.expect("sent");
+        let mut answer = [0; 1024];
+        assert!(stream.read(&mut answer).await.expect("an answer") > 0);
+        tokio::time::sleep(Duration::from_millis(600)).await;
+    }
+}
 
-    let started = Instant::now();
-    let mut rest = Vec::new();
-    let _ = stream.read_to_end(&mut rest).await;
+#[tokio::test]
+async fn a_request_that_takes_too_long_is_given_up() {
+    let world = World::with(On::Sqlite, &["--limits-request-seconds", "1"], LOOPS).await;
+    let mut stream = TcpStream::connect(world.server.address).await.expect("a connection");
+    let head = format!(
+        "POST {TENANTS} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: 20\r\nconnection: close\r\n\r\n{{",
+        world.token
+    );
+    stream.write_all(head.as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer).await;
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("\"timeout\""), "{answer}");
+    assert!(answer.to_lowercase().contains("retry-after: 1"), "{answer}");
+}
 
-    assert!(started.elapsed() < Duration::from_secs(10), "the connection was held open");
+#[tokio::test]
+async fn a_panic_is_answered_and_harms_nobody_else() {
+    /// Panics when asked for the time, once it is armed.
+    struct Explosive(Arc<ManualClock>, AtomicBool);
+    impl Clock for Explosive {
+        fn now(&self) -> Timestamp {
+            assert!(!self.1.load(Ordering::SeqCst), "a panic, as this test wants it: hunter2");
+            self.0.now()
+        }
+        fn elapsed(&self) -> Duration {
+            self.0.elapsed()
+        }
+        fn sleep(&self, duration: Duration) -> Sleep<'_> {
+            self.0.sleep(duration)
+        }
+    }
+    let manual = Arc::new(ManualClock::at("2026-11-15T04:00:00Z".parse().expect("a time")));
+    let clock = Arc::new(Explosive(manual.clone(), AtomicBool::new(false)));
+    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    let data = folder.path().display().to_string();
+    let flags = ["--data", &data, "--listen", "127.0.0.1:0"];
+    let world = World::on_clock(folder, &flags, &[], manual, clock.clone()).await;
+
+    clock.1.store(true, Ordering::SeqCst);
+    let answer = world.call("GET", TENANTS, None).await.expect(500);
+    assert_eq!(answer.code(), "internal");
+    assert!(!answer.text.contains("hunter2"));
+    clock.1.store(false, Ordering::SeqCst);
+    world.call("GET", TENANTS, None).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_flood_of_faults_gets_a_short_answer() {
+    let world = World::new(On::Sqlite).await;
+    let many: serde_json::Map<String, Value> =
+        (0..50_000).map(|number| (format!("m{number}"), json!(1))).collect();
+    let long = json!({ "x".repeat(500_000): 1 });
+    for body in [Value::Object(many), long, json!({ "name": "a", "labels": { "K".repeat(500_000): "v" } })] {
+        let answer = world.call("POST", TENANTS, Some(body)).await;
+        assert!(answer.status == 400 || answer.status == 422, "{:?}", answer.status);
+        assert!(answer.text.len() < 30_000, "{} bytes", answer.text.len());
+    }
+}
+
+#[tokio::test]
+async fn without_its_database_the_server_is_not_ready() {
+    let database = new_postgres_database().await;
+    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    let world = World::on_database(folder, &database, &[], LOOPS).await;
+    world.send(world.anonymous("GET", "/-/readyz")).await.expect(200);
+
+    let (server, name) = database.rsplit_once('/').expect("a database");
+    let (client, connection) = tokio_postgres::connect(&format!("{server}/postgres"), tokio_postgres::NoTls)
+        .await
+        .expect("a server");
+    tokio::spawn(connection);
+    let away = format!(
+        "ALTER DATABASE {name} ALLOW_CONNECTIONS false; SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+    );
+    client.batch_execute(&away).await.expect("gone");
+
+    let verbose = world.send(world.anonymous("GET", "/-/readyz?verbose")).await.expect(503).text;
+    assert!(verbose.contains("[-] database: does not answer"), "{verbose}");
+    let refused = world.call("GET", TENANTS, None).await.expect(503);
+    assert_eq!(refused.code(), "database_unavailable");
+    world.send(world.anonymous("GET", "/-/alivez")).await.expect(200);
+
+    client.batch_execute(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true")).await.expect("back");
+    world.send(world.anonymous("GET", "/-/readyz")).await.expect(200);
+    world.call("GET", TENANTS, None).await.expect(200);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 mod world;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
@@ -31,6 +31,23 @@ fn paddockd() -> Command {
     command
 }
 
+/// Waits until the server serves: it listens before it is ready, and then any answer will do, be it a TLS alert.
+fn wait_for(address: &str) {
+    let started = Instant::now();
+    loop {
+        let asked = std::net::TcpStream::connect(address).and_then(|mut stream| {
+            stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+            stream.write_all(b"GET /-/alivez HTTP/1.0\r\n\r\n")?;
+            stream.read(&mut [0; 16])
+        });
+        if asked.is_ok_and(|length| length > 0) {
+            return;
+        }
+        assert!(started.elapsed() < Duration::from_secs(30), "nobody answers at {address}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port()
 }
@@ -38,7 +55,7 @@ fn free_port() -> u16 {
 impl Daemon {
     fn start(data: &Path, flags: &[&str]) -> Daemon {
         let address = format!("127.0.0.1:{}", free_port());
-        let mut child = paddockd()
+        let child = paddockd()
             .args(["--listen", &address, "--log-level", "warn", "--data"])
             .arg(data)
             .args(flags)
@@ -46,12 +63,7 @@ impl Daemon {
             .stderr(Stdio::inherit())
             .spawn()
             .expect("a process");
-        let started = Instant::now();
-        while std::net::TcpStream::connect(&address).is_err() {
-            assert!(child.try_wait().expect("a status").is_none(), "paddockd ended at once");
-            assert!(started.elapsed() < Duration::from_secs(30), "paddockd does not listen");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        wait_for(&address);
         Daemon {
             child,
             address,
@@ -109,44 +121,126 @@ fn refused(arguments: &[&str], environment: &[(&str, &str)]) -> String {
     text(&output.stderr)
 }
 
-#[tokio::test]
-async fn the_first_start_makes_an_admin_whose_password_is_shown_once() {
+#[test]
+fn the_first_start_makes_an_admin_whose_password_is_shown_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
-    let address = format!("127.0.0.1:{}", free_port());
+    // `script` gives it a terminal; everything else is a log, and no log may hold a password.
     let start = || {
-        let mut command = paddockd();
-        command
-            .args(["--listen", &address, "--log-level", "warn", "--data"])
-            .arg(&data)
-            .stdout(Stdio::piped());
-        command.env_remove("JOURNAL_STREAM").spawn().expect("a process")
+        let address = format!("127.0.0.1:{}", free_port());
+        let line = format!(
+            "{} --listen {address} --log-level warn --data {}",
+            env!("CARGO_BIN_EXE_paddockd"),
+            data.display()
+        );
+        let log = folder.path().join("typescript");
+        let mut child = Command::new("script")
+            .args(["-qfec", &line])
+            .arg(&log)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("script");
+        wait_for(&address);
+        std::thread::sleep(Duration::from_millis(300));
+        let shown = std::fs::read_to_string(&log).expect("what was shown");
+        child.kill().expect("killed");
+        child.wait().expect("gone");
+        // The server outlives its terminal for a moment.
+        while std::net::TcpStream::connect(&address).is_ok() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        shown
     };
 
-    let mut first = start();
-    let mut line = String::new();
-    BufReader::new(first.stdout.take().expect("stdout")).read_line(&mut line).expect("a line");
+    let shown = start();
     let password = std::fs::read_to_string(data.join("admin-password")).expect("the password's file");
-    assert!(line.contains(password.trim()) && password.trim().len() >= 16, "{line:?}");
+    let password = password.trim();
+    assert!(shown.contains(password) && password.len() >= 16, "{shown:?}");
     let mode = |path: PathBuf| std::fs::metadata(path).expect("metadata").permissions().mode() & 0o777;
     assert_eq!((mode(data.join("admin-password")), mode(data.clone())), (0o600, 0o700));
     let database = std::fs::read(data.join("paddock.db")).expect("the database");
     assert!(
-        !database.windows(password.trim().len()).any(|window| window == password.trim().as_bytes()),
+        !database.windows(password.len()).any(|window| window == password.as_bytes()),
         "stored in the clear"
     );
-    first.kill().expect("killed");
-    first.wait().expect("gone");
+    assert!(!start().contains(password), "shown twice");
+}
 
-    let mut second = start();
-    while std::net::TcpStream::connect(&address).is_err() {
-        std::thread::sleep(Duration::from_millis(10));
+#[test]
+fn the_password_is_shown_to_no_log_and_files_are_closed_to_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).expect("an open folder");
+    let mut child = paddockd()
+        .args(["--listen", "127.0.0.1:0", "--log-level", "warn", "--data"])
+        .arg(folder.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a process");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("stdout")).read_line(&mut line).expect("a line");
+    child.kill().expect("killed");
+    child.wait().expect("gone");
+    let password =
+        std::fs::read_to_string(folder.path().join("admin-password")).expect("the password's file");
+    assert!(line.contains("admin-password") && !line.contains(password.trim()), "{line:?}");
+    for entry in std::fs::read_dir(folder.path()).expect("files") {
+        let entry = entry.expect("a file");
+        let mode = entry.metadata().expect("metadata").permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{}", entry.path().display());
     }
-    second.kill().expect("killed");
-    let mut printed = String::new();
-    second.stdout.take().expect("stdout").read_to_string(&mut printed).expect("text");
-    second.wait().expect("gone");
-    assert_eq!(printed, "", "the second start has nothing to show");
+}
+
+#[test]
+fn a_port_that_is_taken_is_said_before_anything_is_made() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let stderr = refused(&["--data", folder.path().to_str().expect("text"), "--listen", &address], &[]);
+    assert!(stderr.contains("--listen"), "{stderr}");
+    assert!(!folder.path().join("admin-password").exists());
+    assert!(!folder.path().join("paddock.db").exists());
+}
+
+/// As `make run` does it, the variables of the build included.
+#[test]
+fn the_run_script_starts_the_server_and_says_what_to_do_next() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let bin = Path::new(env!("CARGO_BIN_EXE_paddockd")).parent().expect("a folder");
+    let mut child = Command::new(root.join("scripts/run"))
+        .arg(bin)
+        .arg(folder.path().join("data"))
+        .arg(format!("127.0.0.1:{}", free_port()))
+        .envs([
+            ("BUILD_COMMIT", "abc"),
+            ("BUILD_TIME", "now"),
+            ("CACHE", "/tmp"),
+            ("PADDOCK_SERVICE_HOST", "10.0.0.1"),
+            ("PADDOCK_PORT", "tcp://10.0.0.1:80"),
+        ])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a process");
+    let mut lines = BufReader::new(child.stdout.take().expect("stdout")).lines();
+    let printed: Vec<String> = lines
+        .by_ref()
+        .map(|line| line.expect("text"))
+        .take_while(|line| !line.contains("Stop with Ctrl-C"))
+        .collect();
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill").success());
+    child.wait().expect("gone");
+    let printed = printed.join("\n");
+    for hint in [
+        "Paddock serves at http://127.0.0.1:",
+        "admin token --data",
+        "eyJ",
+        "tenant create",
+        "/-/openapi/schema",
+    ] {
+        assert!(printed.contains(hint), "{hint} is not in\n{printed}");
+    }
 }
 
 #[tokio::test]
@@ -163,7 +257,8 @@ async fn the_break_glass_token_opens_the_api() {
 
     let stderr =
         refused(&["admin", "token", "--data", folder.path().join("other").to_str().expect("text")], &[]);
-    assert!(stderr.contains("start paddockd once"), "{stderr}");
+    assert!(stderr.contains("there is no database in"), "{stderr}");
+    assert!(!folder.path().join("other").exists(), "a mistyped folder is not made");
 }
 
 #[test]
@@ -172,8 +267,13 @@ fn a_setting_that_cannot_be_used_is_refused_by_name() {
     let file = folder.path().join("paddockd.toml");
     std::fs::write(&file, "[limits]\nbodybytes = 1\n").expect("a file");
     let file = file.to_str().expect("text");
+    let broken = folder.path().join("broken.toml");
+    std::fs::write(&broken, "[database]\nurl = \"postgres://root:hunter2@db\n").expect("a file");
+    let broken = broken.to_str().expect("text");
     for (arguments, environment, expected) in [
         (vec!["--config", file], vec![], "limits.bodybytes"),
+        (vec!["--config", broken], vec![], "broken.toml: line 2: "),
+        (vec!["--log-level", "inof"], vec![], "log.level (flag --log-level)"),
         (vec![], vec![("PADDOCK_LISTEN", "nowhere")], "listen (environment, PADDOCK_LISTEN)"),
         (vec![], vec![("PADDOCK_LISTENS", "127.0.0.1:1")], "PADDOCK_LISTENS"),
         (vec!["--log-format", "xml"], vec![], "auto, human or json"),
@@ -202,7 +302,7 @@ fn config_says_where_each_value_comes_from() {
         "limits.burst = \"7\"  # flag --limits-burst",
         "log.level = \"debug\"  # environment, PADDOCK_LOG_LEVEL",
         "listen = \"127.0.0.1:8080\"  # default",
-        "database.url = \"postgres://***@db/paddock\"  # flag --database-url",
+        "database.url = \"postgres://***\"  # flag --database-url",
     ] {
         assert!(printed.contains(line), "{line} is not in\n{printed}");
     }
@@ -498,9 +598,7 @@ async fn no_secret_is_in_the_log() {
         .stderr(std::fs::File::create(&log).expect("a file"))
         .spawn()
         .expect("a process");
-    while std::net::TcpStream::connect(&address).is_err() {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_for(&address);
     let token =
         text(&paddockd().args(["admin", "token", "--data"]).arg(&data).output().expect("output").stdout);
     let http = client();

@@ -68,6 +68,22 @@ async fn a_change_of_an_old_version_is_refused() {
 }
 
 #[tokio::test]
+async fn changes_without_a_precondition_never_fail_for_one() {
+    for on in BOTH {
+        let world = World::new(on).await;
+        let path = world.create_tenant("acme").await.expect(201).header("location").to_owned();
+        let put = |number: u32| {
+            let body = json!({ "name": "acme", "displayName": format!("Acme {number}") });
+            world.call("PUT", &path, Some(body))
+        };
+        for answer in futures_util::future::join_all((0..40).map(put)).await {
+            answer.expect(200);
+        }
+        assert_eq!(world.call("GET", &path, None).await.expect(200).header("etag"), "\"41\"");
+    }
+}
+
+#[tokio::test]
 async fn what_the_caller_has_is_not_sent_again() {
     let world = World::new(On::Sqlite).await;
     let path = world.create_tenant("acme").await.header("location").to_owned();

@@ -60,7 +60,8 @@ impl Watch {
 
 /// The table that a writing statement changes; none for a statement that only reads.
 pub(crate) fn changed_table(sql: &str) -> Option<&str> {
-    let mut words = sql.split_whitespace();
+    let mut words =
+        sql.split(|letter: char| letter.is_whitespace() || letter == '(').filter(|word| !word.is_empty());
     match words.next()? {
         "INSERT" | "DELETE" => words.nth(1),
         "UPDATE" => words.next(),
@@ -76,6 +77,7 @@ mod tests {
     fn a_statement_names_the_table_it_changes() {
         for (sql, table) in [
             ("\n INSERT INTO tenants (id) VALUES ($1)", Some("tenants")),
+            ("INSERT INTO tenants(id) VALUES ($1)", Some("tenants")),
             ("DELETE FROM leases WHERE name = $1", Some("leases")),
             ("UPDATE tenants SET name = $1", Some("tenants")),
             ("SELECT 1", None),

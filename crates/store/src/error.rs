@@ -12,6 +12,8 @@ pub enum Error {
         "this database was made by a newer Paddock (its tables are at version {found}, this program knows {known}); start the newer version, or restore a backup made before the upgrade"
     )]
     Newer { found: i64, known: i64 },
+    #[error("this database has not been brought up to date; start paddockd on it once")]
+    Older,
     #[error(
         "migration {version} of this database is not the one that this program ships; it was changed by hand or made by a development build"
     )]
@@ -69,7 +71,6 @@ impl From<tokio_postgres::Error> for Error {
             &SqlState::UNIQUE_VIOLATION => {
                 Error::Taken { constraint: answer.constraint().unwrap_or_default().to_owned() }
             }
-            &SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED => Error::Stale,
             // 42: syntax or access rule; 22: data exception; 23: integrity.
             code if ["42", "22", "23"].iter().any(|class| code.code().starts_with(class)) => {
                 Error::unexpected(error)
@@ -90,10 +91,11 @@ impl From<Error> for paddock_model::Error {
             Error::Stale => Answer::stale(),
             Error::Unavailable(_) => Answer::unavailable(
                 "database_unavailable",
-                "The database does not answer right now; nothing was changed. Try again shortly.",
+                "The database does not answer right now. Try again shortly; a change may have been carried out, \
+                 so look before you repeat it, or send an Idempotency-Key.",
             )
             .with_cause(error),
-            Error::Newer { .. } | Error::Altered { .. } | Error::Unexpected(_) => Answer::internal(error),
+            Error::Newer { .. } | Error::Older | Error::Altered { .. } | Error::Unexpected(_) => Answer::internal(error),
         }
     }
 }

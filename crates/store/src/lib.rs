@@ -59,16 +59,26 @@ enum Database {
 impl Store {
     /// Opens the database, makes it if it is not there, and brings its tables up to date.
     pub async fn open(location: &Location) -> Result<Store> {
+        let store = Store::connect(location).await?;
+        migrations::apply(&store).await?;
+        Ok(store)
+    }
+
+    /// Opens a database that another process has made, and leaves its tables as they are.
+    pub async fn join(location: &Location) -> Result<Store> {
+        let store = Store::connect(location).await?;
+        if migrations::is_current(&store).await? { Ok(store) } else { Err(Error::Older) }
+    }
+
+    async fn connect(location: &Location) -> Result<Store> {
         let changes = Arc::new(Changes::default());
         let database = match location {
-            Location::Sqlite(path) => Database::Sqlite(sqlite::Sqlite::open(path)?),
+            Location::Sqlite(path) => Database::Sqlite(sqlite::Sqlite::open(path, &changes)?),
             Location::Postgres { url, connections } => {
                 Database::Postgres(postgres::Postgres::open(url, *connections, &changes).await?)
             }
         };
-        let store = Store { database, changes };
-        migrations::apply(&store).await?;
-        Ok(store)
+        Ok(Store { database, changes })
     }
 
     /// For looking: each statement sees the newest committed state.
@@ -82,7 +92,7 @@ impl Store {
     /// For changing: nothing of it is seen by others before the commit, and nothing of it stays without one.
     pub async fn begin(&self) -> Result<Tx> {
         match &self.database {
-            Database::Sqlite(sqlite) => Ok(Tx::sqlite_write(sqlite.begin().await?, &self.changes)),
+            Database::Sqlite(sqlite) => Ok(Tx::sqlite_write(sqlite.begin().await?)),
             Database::Postgres(postgres) => Ok(Tx::postgres(postgres.begin().await?, &self.changes)),
         }
     }
@@ -99,6 +109,11 @@ impl Store {
 
     /// Answers when the database does.
     pub async fn ping(&self) -> Result<()> {
-        self.read().await?.row::<(i64,)>("SELECT CAST(1 AS BIGINT)", &[]).await.map(drop)
+        // A table, not a constant: SQLite would answer that without its file.
+        self.read()
+            .await?
+            .row::<(i64,)>("SELECT version FROM migrations WHERE version = 1", &[])
+            .await
+            .map(drop)
     }
 }

@@ -29,7 +29,11 @@ const RECORD: &str = "
 /// Any number, but the same in every replica: only one of them migrates at a time.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(7239401)";
 
+/// Brings the tables up to date; writes nothing where they are.
 pub(crate) async fn apply(store: &Store) -> Result<()> {
+    if is_current(store).await? {
+        return Ok(());
+    }
     let mut tx = store.begin().await?;
     if matches!(store.database, Database::Postgres(_)) {
         tx.run_script(LOCK).await?;
@@ -43,6 +47,18 @@ pub(crate) async fn apply(store: &Store) -> Result<()> {
         tracing::info!(version, name = migration.name, "brought the database up to date");
     }
     tx.commit().await
+}
+
+/// Whether the tables are those that this program knows; an error if they are of no use to it.
+pub(crate) async fn is_current(store: &Store) -> Result<bool> {
+    let applied: Vec<(i64, String)> = match store.read().await?.rows(APPLIED, &[]).await {
+        Ok(applied) => applied,
+        // The journal itself is not there yet.
+        Err(Error::Unexpected(_)) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    check(&applied)?;
+    Ok(applied.len() == MIGRATIONS.len())
 }
 
 async fn run(tx: &mut Tx, version: i64, migration: &Migration) -> Result<()> {

@@ -32,6 +32,12 @@ impl Postgres {
             config.connect_timeout(Duration::from_secs(5));
         }
         config.application_name("paddockd");
+        // No answer must hold a connection for ever: neither a slow statement nor a peer that has vanished.
+        config.keepalives_idle(Duration::from_secs(30));
+        config.tcp_user_timeout(Duration::from_secs(30));
+        let given = config.get_options().unwrap_or_default().to_owned();
+        config
+            .options(format!("-c statement_timeout=30s -c idle_in_transaction_session_timeout=60s {given}"));
         let tls = tls();
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_config(config.clone(), tls.clone(), recycling);
@@ -51,7 +57,7 @@ impl Postgres {
     /// A connection that commits every statement by itself.
     pub async fn connection(&self) -> Result<Connection> {
         let client = self.pool.get().await.map_err(Error::unavailable)?;
-        Ok(Connection { client: Some(client), begun: false })
+        Ok(Connection { client: Some(client), begun: false, busy: false })
     }
 
     pub async fn begin(&self) -> Result<Connection> {
@@ -65,6 +71,8 @@ impl Postgres {
 pub(crate) struct Connection {
     client: Option<Object>,
     begun: bool,
+    /// A statement is under way.
+    busy: bool,
 }
 
 impl Connection {
@@ -72,14 +80,31 @@ impl Connection {
         self.client.as_ref().expect("present until committed or dropped")
     }
 
-    pub async fn query(&self, sql: &str, args: &[Value<'_>]) -> Result<Vec<tokio_postgres::Row>> {
+    pub async fn query(&mut self, sql: &str, args: &[Value<'_>]) -> Result<Vec<tokio_postgres::Row>> {
+        self.busy = true;
         let statement = self.client().prepare_cached(sql).await?;
-        Ok(self.client().query(&statement, &parameters(args)).await?)
+        let rows = self.client().query(&statement, &parameters(args)).await?;
+        self.busy = false;
+        Ok(rows)
     }
 
-    pub async fn execute(&self, sql: &str, args: &[Value<'_>]) -> Result<u64> {
+    /// As [`Self::query`], but the statement is not kept prepared.
+    pub async fn query_once(&mut self, sql: &str, args: &[Value<'_>]) -> Result<Vec<tokio_postgres::Row>> {
+        self.busy = true;
+        let rows = self.client().query(sql, &parameters(args)).await?;
+        self.busy = false;
+        Ok(rows)
+    }
+
+    pub async fn execute(&mut self, sql: &str, args: &[Value<'_>]) -> Result<u64> {
+        if !self.begun {
+            return Err(Error::unexpected("a change in a reading transaction"));
+        }
+        self.busy = true;
         let statement = self.client().prepare_cached(sql).await?;
-        Ok(self.client().execute(&statement, &parameters(args)).await?)
+        let touched = self.client().execute(&statement, &parameters(args)).await?;
+        self.busy = false;
+        Ok(touched)
     }
 
     pub async fn run_script(&self, script: &str) -> Result<()> {
@@ -106,10 +131,14 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if !self.begun {
+        if !self.begun && !self.busy {
             return;
         }
         let Some(client) = self.client.take() else { return };
+        if self.busy {
+            // Given up in the middle, or broken: the next one would wait behind it. Closing it rolls back.
+            return drop(Object::take(client));
+        }
         // It goes back to the pool only after the rollback; without a runtime it is closed, which rolls back too.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {

@@ -6,19 +6,28 @@ use paddock_model::permissions::Scope;
 
 use crate::value::Value;
 
-pub(crate) struct Select<'a> {
+pub(crate) struct Select {
     sql: String,
-    args: Vec<Value<'a>>,
+    args: Vec<Value<'static>>,
     conditions: usize,
+    scans: bool,
 }
 
-impl<'a> Select<'a> {
+/// A statement that is ready to run.
+pub(crate) struct Finished {
+    pub sql: String,
+    pub args: Vec<Value<'static>>,
+    /// No index helps with its conditions.
+    pub scans: bool,
+}
+
+impl Select {
     pub fn new(from: &'static str) -> Self {
-        Select { sql: from.to_owned(), args: Vec::new(), conditions: 0 }
+        Select { sql: from.to_owned(), args: Vec::new(), conditions: 0, scans: false }
     }
 
     /// Adds a condition; each `?` in it stands for one of the values.
-    pub fn and(&mut self, condition: &str, values: impl IntoIterator<Item = Value<'a>>) {
+    pub fn and(&mut self, condition: &str, values: impl IntoIterator<Item = Value<'static>>) {
         self.sql.push_str(if self.conditions == 0 { " WHERE " } else { " AND " });
         self.conditions += 1;
         let mut values = values.into_iter();
@@ -47,30 +56,31 @@ impl<'a> Select<'a> {
         }
     }
 
-    pub fn labelled(&mut self, selector: &'a LabelSelector) {
+    pub fn labelled(&mut self, selector: &LabelSelector) {
         for requirement in &selector.0 {
-            match requirement {
+            self.scans = true;
+            match requirement.clone() {
                 Requirement::Equals(key, value) => {
-                    self.and("labels ->> CAST(? AS TEXT) = ?", [Value::Text(key), Value::Text(value)]);
+                    self.and("labels ->> CAST(? AS TEXT) = ?", [Value::String(key), Value::String(value)]);
                 }
                 Requirement::Differs(key, value) => self.and(
                     "COALESCE(labels ->> CAST(? AS TEXT) <> ?, 1 = 1)",
-                    [Value::Text(key), Value::Text(value)],
+                    [Value::String(key), Value::String(value)],
                 ),
                 Requirement::Exists(key) => {
-                    self.and("labels ->> CAST(? AS TEXT) IS NOT NULL", [Value::Text(key)]);
+                    self.and("labels ->> CAST(? AS TEXT) IS NOT NULL", [Value::String(key)]);
                 }
             }
         }
     }
 
     /// Newest first, one row more than a page holds.
-    pub fn page(mut self, request: PageRequest, key_column: &'static str) -> (String, Vec<Value<'a>>) {
+    pub fn page(mut self, request: PageRequest, key_column: &'static str) -> Finished {
         if let Some(after) = request.after {
             self.and(&format!("{key_column} < ?"), [Value::Uuid(after)]);
         }
         self.args.push(Value::from(request.limit + 1));
         self.sql.push_str(&format!(" ORDER BY {key_column} DESC LIMIT ${}", self.args.len()));
-        (self.sql, self.args)
+        Finished { sql: self.sql, args: self.args, scans: self.scans }
     }
 }

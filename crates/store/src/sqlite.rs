@@ -14,6 +14,7 @@ use std::time::Duration;
 use rusqlite::OpenFlags;
 use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
 
+use crate::changes::{Changed, Changes};
 use crate::memory::Memory;
 use crate::row::{FromRow, Row};
 use crate::value::Value;
@@ -45,6 +46,7 @@ struct Writer {
     /// What they have changed.
     changed: Vec<&'static str>,
     memory: Arc<Memory>,
+    changes: Arc<Changes>,
 }
 
 /// Wakes the committing task; ends it when the last store handle is dropped.
@@ -60,7 +62,7 @@ impl Drop for Committer {
 }
 
 impl Sqlite {
-    pub fn open(path: &Path) -> Result<Self> {
+    pub fn open(path: &Path, changes: &Arc<Changes>) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -68,6 +70,7 @@ impl Sqlite {
         // WAL with full synchronisation: a commit that returned survives a power cut.
         connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
         connection.execute_batch("PRAGMA synchronous = FULL")?;
+        connection.busy_timeout(Duration::ZERO)?;
         let memory = Arc::new(Memory::default());
         let writer = Writer {
             connection,
@@ -75,6 +78,7 @@ impl Sqlite {
             waiting: Vec::new(),
             changed: Vec::new(),
             memory: memory.clone(),
+            changes: changes.clone(),
         };
         let writer = Arc::new(tokio::sync::Mutex::new(writer));
         let wake = Arc::new(Notify::new());
@@ -103,7 +107,7 @@ impl Sqlite {
         let mut writer = self.writer.clone().lock_owned().await;
         writer.notice_lost_batch();
         if !writer.begun {
-            writer.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+            begin_physical(&mut writer.connection).await?;
             writer.begun = true;
         }
         let mut writing = Writing { writer: Some(writer), committer: self.committer.clone() };
@@ -117,6 +121,19 @@ impl Sqlite {
         }
         Ok(writing)
     }
+}
+
+/// Waits for another process that writes, a backup tool for one, without holding up the thread.
+async fn begin_physical(connection: &mut rusqlite::Connection) -> Result<()> {
+    const PAUSE: Duration = Duration::from_millis(5);
+    for _ in 0..1000 {
+        match connection.prepare_cached("BEGIN IMMEDIATE")?.execute([]) {
+            Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => {}
+            outcome => return Ok(outcome.map(drop)?),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    Err(Error::unavailable("another process holds the database's write lock"))
 }
 
 fn connect(path: &Path, flags: OpenFlags) -> Result<rusqlite::Connection> {
@@ -173,11 +190,13 @@ impl Deref for Writing {
 impl Writing {
     pub async fn commit(mut self, changed: &[&'static str]) -> Result<()> {
         let on_disk = {
-            let mut writer = self.writer.take().expect("present until committed or dropped");
+            let writer = self.writer.as_mut().expect("present until committed or dropped");
             if writer.notice_lost_batch() {
                 return Err(Error::unavailable("the disk refused an earlier statement"));
             }
+            // Should this fail, the writer is still ours, and dropping it rolls back.
             writer.connection.prepare_cached("RELEASE logical")?.execute([])?;
+            let mut writer = self.writer.take().expect("present, as above");
             let (sender, receiver) = oneshot::channel();
             writer.waiting.push(sender);
             writer.changed.extend(changed);
@@ -236,8 +255,15 @@ impl Writer {
             return;
         }
         self.begun = false;
-        for table in self.changed.drain(..) {
+        // Here and not by whoever waits, who may have gone: what is committed is told.
+        let mut changed: Vec<&str> = self.changed.drain(..).collect();
+        changed.sort_unstable();
+        changed.dedup();
+        for table in &changed {
             self.memory.forget(table);
+        }
+        if !changed.is_empty() {
+            self.changes.tell(Changed::Tables(changed.into_iter().map(str::to_owned).collect()));
         }
         if !self.waiting.is_empty() {
             metrics::counter!("paddock_store_commits_total").increment(1);
@@ -253,8 +279,9 @@ async fn commit_batches(writer: Arc<tokio::sync::Mutex<Writer>>, wake: Arc<Notif
     loop {
         wake.notified().await;
         let mut batch = writer.clone().lock_owned().await;
-        // A panic in there would poison nothing: the guard is dropped and the waiters see a closed channel.
-        let _ = tokio::task::spawn_blocking(move || batch.commit_batch()).await;
+        if tokio::task::spawn_blocking(move || batch.commit_batch()).await.is_err() {
+            writer.lock().await.lose_batch();
+        }
     }
 }
 

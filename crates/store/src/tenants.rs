@@ -39,19 +39,26 @@ pub async fn list(
     let mut select = Select::new(LIST);
     select.within(scope, "id");
     if let Some(name) = &filter.name {
-        select.and("name = ?", [Value::Text(name)]);
+        select.and("name = ?", [Value::String(name.clone())]);
     }
     select.labelled(&filter.labels);
-    let (sql, args) = select.page(page, "id");
-    let tenants = tx.rows(&sql, &args).await?;
+    let tenants = tx.rows_of(select.page(page, "id")).await?;
     Ok(Page::of(tenants, page, |tenant: &Tenant| tenant.id.0))
 }
 
 pub async fn find(tx: &mut Tx, scope: &Scope, id: TenantId) -> Result<Option<Tenant>> {
-    if matches!(scope, Scope::Tenants(seen) if !seen.contains(&id)) {
+    if !scope.covers(id) {
         return Ok(None);
     }
     tx.remembered(Key::Row("tenants", id.0), FIND, || [id.into()]).await
+}
+
+/// The same, for a transaction that goes on to change it.
+pub async fn find_to_change(tx: &mut Tx, scope: &Scope, id: TenantId) -> Result<Option<Tenant>> {
+    if !scope.covers(id) {
+        return Ok(None);
+    }
+    tx.row_to_change(FIND, args![id]).await
 }
 
 pub async fn insert(tx: &mut Tx, tenant: &Tenant) -> Result<()> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::changes::{Changed, Changes, changed_table};
 use crate::memory::Key;
 use crate::row::{FromRow, Row};
+use crate::select::Finished;
 use crate::value::Value;
 use crate::{Error, Result, postgres, sqlite};
 
@@ -17,7 +18,7 @@ pub struct Tx {
 enum Connection {
     /// Takes a reader from the pool when the memory does not have the answer.
     SqliteRead(sqlite::Sqlite, Option<sqlite::Reader>),
-    SqliteWrite(sqlite::Writing, Arc<Changes>),
+    SqliteWrite(sqlite::Writing),
     Postgres(postgres::Connection, Arc<Changes>),
 }
 
@@ -26,8 +27,8 @@ impl Tx {
         Tx { connection: Connection::SqliteRead(sqlite.clone(), None), changed: Vec::new() }
     }
 
-    pub(crate) fn sqlite_write(writing: sqlite::Writing, changes: &Arc<Changes>) -> Tx {
-        Tx { connection: Connection::SqliteWrite(writing, changes.clone()), changed: Vec::new() }
+    pub(crate) fn sqlite_write(writing: sqlite::Writing) -> Tx {
+        Tx { connection: Connection::SqliteWrite(writing), changed: Vec::new() }
     }
 
     pub(crate) fn postgres(connection: postgres::Connection, changes: &Arc<Changes>) -> Tx {
@@ -37,7 +38,7 @@ impl Tx {
     pub async fn rows<T: FromRow>(&mut self, sql: &str, args: &[Value<'_>]) -> Result<Vec<T>> {
         match &mut self.connection {
             Connection::SqliteRead(sqlite, reader) => sqlite::rows(reader_of(sqlite, reader)?, sql, args),
-            Connection::SqliteWrite(writing, _) => sqlite::rows(writing, sql, args),
+            Connection::SqliteWrite(writing) => sqlite::rows(writing, sql, args),
             Connection::Postgres(connection, _) => {
                 let rows = connection.query(sql, args).await?;
                 rows.iter().map(|row| T::from_row(&mut Row::postgres(row))).collect()
@@ -47,6 +48,40 @@ impl Tx {
 
     pub async fn row<T: FromRow>(&mut self, sql: &str, args: &[Value<'_>]) -> Result<Option<T>> {
         Ok(self.rows(sql, args).await?.pop())
+    }
+
+    /// A row that is about to be changed: nobody else changes it before this transaction ends.
+    pub(crate) async fn row_to_change<T: FromRow>(
+        &mut self,
+        sql: &'static str,
+        args: &[Value<'_>],
+    ) -> Result<Option<T>> {
+        match &self.connection {
+            // The only dialect there is: SQLite has one writer anyway.
+            Connection::Postgres(..) => self.row(&format!("{sql} FOR UPDATE"), args).await,
+            _ => self.row(sql, args).await,
+        }
+    }
+
+    /// The rows of a statement that is put together anew each time. With `scans`, it may have to look at every row.
+    pub(crate) async fn rows_of<T: FromRow + Send + 'static>(&mut self, select: Finished) -> Result<Vec<T>> {
+        let Finished { sql, args, scans } = select;
+        match &mut self.connection {
+            Connection::SqliteRead(sqlite, reader) if scans => {
+                let reader = match reader.take() {
+                    Some(reader) => reader,
+                    None => sqlite.reader()?,
+                };
+                let scan = move || sqlite::rows(&reader, &sql, &args);
+                tokio::task::spawn_blocking(scan).await.map_err(Error::unexpected)?
+            }
+            // Not kept prepared: there are as many texts as there are ways to filter.
+            Connection::Postgres(connection, _) => {
+                let rows = connection.query_once(&sql, &args).await?;
+                rows.iter().map(|row| T::from_row(&mut Row::postgres(row))).collect()
+            }
+            _ => self.rows(&sql, &args).await,
+        }
     }
 
     /// The row that was read under this key before, or else the one that the statement finds now.
@@ -73,7 +108,7 @@ impl Tx {
     pub async fn execute(&mut self, sql: &'static str, args: &[Value<'_>]) -> Result<u64> {
         let touched = match &mut self.connection {
             Connection::SqliteRead(..) => return Err(Error::unexpected("a change in a reading transaction")),
-            Connection::SqliteWrite(writing, _) => sqlite::execute(writing, sql, args)?,
+            Connection::SqliteWrite(writing) => sqlite::execute(writing, sql, args)?,
             Connection::Postgres(connection, _) => connection.execute(sql, args).await?,
         };
         if touched > 0
@@ -97,28 +132,24 @@ impl Tx {
     pub(crate) async fn run_script(&mut self, script: &str) -> Result<()> {
         match &mut self.connection {
             Connection::SqliteRead(..) => Err(Error::unexpected("a script in a reading transaction")),
-            Connection::SqliteWrite(writing, _) => Ok(writing.execute_batch(script)?),
+            Connection::SqliteWrite(writing) => Ok(writing.execute_batch(script)?),
             Connection::Postgres(connection, _) => connection.run_script(script).await,
         }
     }
 
     /// When this returns, the changes are on disk and visible to all, and the watchers are awake.
     pub async fn commit(self) -> Result<()> {
-        let changes = match self.connection {
-            Connection::SqliteRead(..) => return Ok(()),
-            Connection::SqliteWrite(writing, changes) => {
-                writing.commit(&self.changed).await?;
-                changes
-            }
+        match self.connection {
+            Connection::SqliteRead(..) => Ok(()),
+            Connection::SqliteWrite(writing) => writing.commit(&self.changed).await,
             Connection::Postgres(connection, changes) => {
                 connection.commit(&self.changed).await?;
-                changes
+                if !self.changed.is_empty() {
+                    changes.tell(Changed::Tables(self.changed.into_iter().map(str::to_owned).collect()));
+                }
+                Ok(())
             }
-        };
-        if !self.changed.is_empty() {
-            changes.tell(Changed::Tables(self.changed.into_iter().map(str::to_owned).collect()));
         }
-        Ok(())
     }
 
     #[cfg(test)]
@@ -132,7 +163,7 @@ impl Tx {
             Connection::SqliteRead(sqlite, reader) => {
                 Ok(reader_of(sqlite, reader)?.prepare(sql).map(drop)?)
             }
-            Connection::SqliteWrite(writing, _) => Ok(writing.prepare(sql).map(drop)?),
+            Connection::SqliteWrite(writing) => Ok(writing.prepare(sql).map(drop)?),
             Connection::Postgres(connection, _) => connection.prepare(sql).await,
         }
     }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use paddock_model::Timestamp;
 use paddock_store::leases::{self, Lease};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -50,18 +49,26 @@ pub(super) async fn hold(
 struct Candidate<'a> {
     me: &'a str,
     length: Duration,
-    renewed_at: Option<Timestamp>,
+    /// By the clock that never jumps, like every time here that is compared with another.
+    renewed_at: Option<Duration>,
     /// The other's lease as it was first seen in its present state, and when.
-    seen: Option<(Lease, Timestamp)>,
+    seen: Option<(Lease, Duration)>,
 }
 
 impl Candidate<'_> {
     /// Whether this replica leads now.
     async fn try_once(&mut self, engine: &Engine) -> bool {
-        let now = engine.now();
-        match self.claim(engine, now).await {
+        let started = engine.clock.elapsed();
+        // A database that does not answer must not keep us from noticing that our time is over.
+        let patience = engine.clock.sleep(self.length / 3);
+        let claimed = tokio::select! {
+            claimed = self.claim(engine) => claimed.map_err(|error| error.to_string()),
+            () = patience => Err("the database took too long".to_owned()),
+        };
+        match claimed {
             Ok(true) => {
-                self.renewed_at = Some(now);
+                // From when it was asked for: others count from when it was granted, which is later.
+                self.renewed_at = Some(started);
                 true
             }
             Ok(false) => {
@@ -71,16 +78,18 @@ impl Candidate<'_> {
             Err(error) => {
                 tracing::warn!(%error, "could not renew the lease");
                 // Others may take over once they have seen it stand still for its length: stop before that.
-                self.renewed_at.is_some_and(|at| elapsed(at, now) < self.length * 2 / 3)
+                let now = engine.clock.elapsed();
+                self.renewed_at.is_some_and(|at| now.saturating_sub(at) < self.length * 2 / 3)
             }
         }
     }
 
-    async fn claim(&mut self, engine: &Engine, now: Timestamp) -> paddock_store::Result<bool> {
+    async fn claim(&mut self, engine: &Engine) -> paddock_store::Result<bool> {
+        let now = engine.now();
         let mut tx = engine.store.begin().await?;
         let claimed = match leases::find(&mut tx, NAME).await? {
             None => leases::insert(&mut tx, NAME, self.me, now).await?,
-            Some(lease) if lease.holder == self.me || self.has_run_out(&lease, now) => {
+            Some(lease) if lease.holder == self.me || self.has_run_out(&lease, engine.clock.elapsed()) => {
                 leases::take(&mut tx, NAME, self.me, &lease, now).await?
             }
             Some(_) => return Ok(false),
@@ -89,9 +98,9 @@ impl Candidate<'_> {
         Ok(claimed)
     }
 
-    fn has_run_out(&mut self, lease: &Lease, now: Timestamp) -> bool {
+    fn has_run_out(&mut self, lease: &Lease, now: Duration) -> bool {
         match &self.seen {
-            Some((seen, since)) if seen == lease => elapsed(*since, now) >= self.length,
+            Some((seen, since)) if seen == lease => now.saturating_sub(*since) >= self.length,
             _ => {
                 self.seen = Some((lease.clone(), now));
                 false
@@ -104,8 +113,4 @@ impl Candidate<'_> {
         leases::release(&mut tx, NAME, self.me).await?;
         tx.commit().await
     }
-}
-
-fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
-    now.duration_since(since).try_into().unwrap_or_default()
 }

@@ -24,8 +24,10 @@ pub struct Settings {
 
 pub struct Runner {
     account: Arc<Account>,
-    stop: CancellationToken,
-    tasks: JoinSet<()>,
+    stop_loops: CancellationToken,
+    loops: JoinSet<()>,
+    give_lease_back: CancellationToken,
+    lease: JoinSet<()>,
 }
 
 /// What `/-/readyz?verbose` and the metrics tell of the loops.
@@ -73,23 +75,31 @@ impl Runner {
             leading: watch::Sender::new(false),
             loops: Mutex::new(loops.iter().map(|each| (each.name, LoopStatus::default())).collect()),
         });
-        let stop = CancellationToken::new();
-        let mut tasks = JoinSet::new();
+        let (stop_loops, give_lease_back) = (CancellationToken::new(), CancellationToken::new());
+        let (mut running, mut lease) = (JoinSet::new(), JoinSet::new());
         for each in loops {
-            tasks.spawn(keep_running(account.clone(), *each, stop.clone()));
+            running.spawn(keep_running(account.clone(), *each, stop_loops.clone()));
         }
-        tasks.spawn(keep_lease(account.clone(), stop.clone()));
-        Runner { account, stop, tasks }
+        lease.spawn(keep_lease(account.clone(), give_lease_back.clone()));
+        Runner { account, stop_loops, loops: running, give_lease_back, lease }
     }
 
     pub fn status(&self) -> Status {
         Status(self.account.clone())
     }
 
-    /// Lets every loop finish its run, then gives the lease back.
-    pub async fn stop(mut self) {
-        self.stop.cancel();
-        while self.tasks.join_next().await.is_some() {}
+    /// Lets every loop finish its run, within the grace, and only then gives the lease back.
+    pub async fn stop(mut self, grace: Duration) {
+        self.stop_loops.cancel();
+        let ended = async { while self.loops.join_next().await.is_some() {} };
+        if tokio::time::timeout(grace, ended).await.is_err() {
+            tracing::warn!("a loop did not end in time and is cut off; it goes on from what is recorded");
+            self.loops.shutdown().await;
+        }
+        self.give_lease_back.cancel();
+        let given_back = async { while self.lease.join_next().await.is_some() {} };
+        // A database that does not answer: then the lease runs out by itself.
+        let _ = tokio::time::timeout(Duration::from_secs(5), given_back).await;
     }
 }
 

@@ -40,7 +40,12 @@ async fn identify(app: &App, parts: &Parts) -> Result<Identity> {
         Ok(credential) => app.credentials.verify(credential).await,
         Err(error) => Err(error),
     };
-    if matches!(&verified, Err(error) if error.kind == Kind::Unauthenticated) {
+    // Who sends nothing, or what was valid until a moment ago, does not guess.
+    let guesses = |error: &Error| {
+        error.kind == Kind::Unauthenticated
+            && !matches!(error.code, "credential_missing" | "credential_expired")
+    };
+    if verified.as_ref().is_err_and(guesses) {
         app.rates.count_failed_authentication(Peer::of(&parts.extensions))?;
     }
     verified

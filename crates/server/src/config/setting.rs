@@ -146,7 +146,7 @@ impl Value for Origins {
     }
 }
 
-/// May hold a password, so it is shown without its middle.
+/// May hold a password, so nothing of it is shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl(pub String);
 
@@ -167,14 +167,32 @@ impl Value for DatabaseUrl {
         }
     }
 
-    /// Scheme, host and database; never user info or options, either of which may hold a password.
+    /// No part of it: a password may stand in the user info, in an option, or by mistake anywhere.
     fn show(&self) -> String {
-        let (scheme, rest) = self.0.split_once("://").unwrap_or_default();
-        let rest = rest.split('?').next().unwrap_or_default();
-        match rest.rsplit_once('@') {
-            Some((_, place)) => format!("{scheme}://***@{place}"),
-            None => format!("{scheme}://{rest}"),
+        "postgres://***".to_owned()
+    }
+}
+
+/// What is logged: a level, or a filter by parts of the program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogLevel(pub String);
+
+impl Value for LogLevel {
+    const ALLOWED: &'static str =
+        "error, warn, info, debug, trace or off, or a filter such as info,paddock_store=debug";
+
+    fn read(text: &str) -> Result<Self, String> {
+        const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+        let directive = |part: &str| LEVELS.contains(&part.rsplit('=').next().unwrap_or_default().trim());
+        if text.split(',').all(directive) {
+            Ok(LogLevel(text.to_owned()))
+        } else {
+            Err("there is no such level".to_owned())
         }
+    }
+
+    fn show(&self) -> String {
+        self.0.clone()
     }
 }
 
@@ -183,13 +201,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_database_url_never_shows_its_password() {
-        for (url, shown) in [
-            ("postgres://ada:hunter2@db:5432/paddock", "postgres://***@db:5432/paddock"),
-            ("postgres://ada:p@ss@db/paddock?sslmode=require", "postgres://***@db/paddock"),
-            ("postgres:///paddock?host=/run&password=hunter2", "postgres:///paddock"),
-        ] {
-            assert_eq!(DatabaseUrl(url.to_owned()).show(), shown);
+    fn a_database_url_shows_nothing_of_itself() {
+        assert_eq!(DatabaseUrl("postgres://ada:hunter2?x@db/paddock".to_owned()).show(), "postgres://***");
+    }
+
+    #[test]
+    fn a_level_that_does_not_exist_is_refused() {
+        for (text, fits) in
+            [("info", true), ("info,paddock_store=debug", true), ("inof", false), ("info,", false)]
+        {
+            assert_eq!(LogLevel::read(text).is_ok(), fits, "{text}");
         }
     }
 }

@@ -11,8 +11,10 @@ use super::{Config, SETTINGS, Setting};
 const DEFAULT_FILE: &str = "/etc/paddock/paddockd.toml";
 const FILE_VARIABLE: &str = "PADDOCK_CONFIG";
 
-/// Variables of clients and CI jobs; a server that runs beside one must not stumble over them.
-const CLIENT_VARIABLES: &[&str] = &[
+/// Variables of clients, CI jobs and (for a Service named paddock) Kubernetes: a server must not stumble over them.
+const FOREIGN_VARIABLES: &[&str] = &[
+    "PADDOCK_SERVICE_",
+    "PADDOCK_PORT",
     "PADDOCK_URL",
     "PADDOCK_TOKEN",
     "PADDOCK_TENANT",
@@ -169,7 +171,7 @@ fn file(flags: &ArgMatches, environment: &BTreeMap<String, String>) -> Option<Pa
 fn read_file(path: &Path, texts: &mut BTreeMap<&str, (String, Source)>, problems: &mut Vec<String>) {
     let table = std::fs::read_to_string(path)
         .map_err(|error| error.to_string())
-        .and_then(|text| text.parse::<toml::Table>().map_err(|error| error.to_string()));
+        .and_then(|text| text.parse::<toml::Table>().map_err(|error| syntax(&text, &error)));
     match table {
         Ok(table) => {
             let mut values = Vec::new();
@@ -186,6 +188,13 @@ fn read_file(path: &Path, texts: &mut BTreeMap<&str, (String, Source)>, problems
         }
         Err(error) => problems.push(format!("{}: {}", path.display(), error.trim_end())),
     }
+}
+
+/// The line's number and what is wrong with it; not the line itself, which may hold a password.
+fn syntax(text: &str, error: &toml::de::Error) -> String {
+    let start = error.span().map_or(0, |span| span.start);
+    let line = text.bytes().take(start).filter(|byte| *byte == b'\n').count() + 1;
+    format!("line {line}: {}", error.message())
 }
 
 fn flatten(prefix: &str, table: &toml::Table, values: &mut Vec<(String, String)>) {
@@ -207,7 +216,7 @@ fn read_environment(
     for (name, text) in environment {
         if let Some(setting) = SETTINGS.iter().find(|setting| setting.variable() == *name) {
             texts.insert(setting.key, (text.clone(), Source::Environment(name.clone())));
-        } else if name != FILE_VARIABLE && !CLIENT_VARIABLES.iter().any(|known| name.starts_with(known)) {
+        } else if name != FILE_VARIABLE && !FOREIGN_VARIABLES.iter().any(|known| name.starts_with(known)) {
             problems.push(unknown(name, "environment", Setting::variable));
         }
     }

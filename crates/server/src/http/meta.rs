@@ -76,12 +76,7 @@ async fn schema(
 ) -> Answer<Response> {
     let wants_yaml = || {
         let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-        accept.split(',').any(|kind| {
-            matches!(
-                kind.split(';').next().unwrap_or_default().trim(),
-                "application/yaml" | "application/x-yaml" | "text/yaml"
-            )
-        })
+        prefers_yaml(accept)
     };
     let yaml = query.format.map_or_else(wants_yaml, |format| format == SchemaFormat::Yaml);
     let (kind, text) = if yaml {
@@ -98,9 +93,46 @@ async fn schema(
     Ok((headers, text.clone()).into_response())
 }
 
+/// Whether YAML is asked for more than anything that JSON would do for.
+fn prefers_yaml(accept: &str) -> bool {
+    let mut best = (0.0, false);
+    for part in accept.split(',') {
+        let mut words = part.split(';').map(str::trim);
+        let yaml = match words.next().unwrap_or_default() {
+            "application/yaml" | "application/x-yaml" | "text/yaml" => true,
+            "application/json" | "application/*" | "*/*" => false,
+            _ => continue,
+        };
+        let weight = words.find_map(|word| word.strip_prefix("q=")?.parse().ok()).unwrap_or(1.0);
+        if weight > best.0 {
+            best = (weight, yaml);
+        }
+    }
+    best.1
+}
+
 /// Figures for Prometheus
 #[utoipa::path(get, path = "/-/metrics", tag = "meta", security(()), responses((status = 200, body = Text, content_type = "text/plain", description = "The figures in Prometheus' text format.")))]
 async fn metrics(State(app): State<App>) -> Response {
     app.health.write_metrics();
     ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], app.metrics.render()).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::prefers_yaml;
+
+    #[test]
+    fn yaml_is_for_who_prefers_it() {
+        for (accept, yaml) in [
+            ("", false),
+            ("*/*", false),
+            ("application/yaml", true),
+            ("application/json, application/yaml;q=0.1", false),
+            ("application/json;q=0.1, application/yaml", true),
+            ("text/html, application/x-yaml;q=0.5, */*;q=0.1", true),
+        ] {
+            assert_eq!(prefers_yaml(accept), yaml, "{accept}");
+        }
+    }
 }

@@ -139,7 +139,7 @@ const UNAVAILABLE: Shared = shared(
     "Unavailable",
     "The server cannot do this right now.",
     "database_unavailable",
-    "The database does not answer right now; nothing was changed. Try again shortly.",
+    "The database does not answer right now. Try again shortly.",
 );
 
 const EVERY: &[Shared] = &[

@@ -47,7 +47,7 @@ impl Rates {
     }
 
     pub fn count_failed_authentication(&self, from: IpAddr) -> Result<()> {
-        let outcome = self.failures.check_key(&from);
+        let outcome = self.failures.check_key(&network(from));
         outcome.map_err(|until: NotUntil<_>| {
             let detail = "Too many failed authentications from your address. Wait as Retry-After says.";
             too_many("authentication_rate_limited", detail, until.wait_time_from(self.clock.now()))
@@ -58,6 +58,14 @@ impl Rates {
     pub fn forget_idle(&self) {
         self.requests.retain_recent();
         self.failures.retain_recent();
+    }
+}
+
+/// One subscriber has a whole /64 of IPv6 addresses, but one of IPv4.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
     }
 }
 

@@ -28,7 +28,7 @@ impl Schemas {
         if validator.is_valid(value) {
             return Ok(Vec::new());
         }
-        Ok(validator.iter_errors(value).flat_map(|error| describe(&error)).collect())
+        Ok(validator.iter_errors(value).flat_map(|error| describe(&error)).take(MOST).collect())
     }
 
     fn validator<T: 'static>(&self, schema: impl FnOnce() -> Value) -> Result<Arc<Validator>> {
@@ -54,11 +54,19 @@ pub fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
+/// Enough to mend a request by; a body could hold a hundred thousand.
+const MOST: usize = 100;
+/// Of a name that was sent, no more than this is sent back.
+const SHOWN: usize = 100;
+
 pub const UNKNOWN_MEMBER: &str = "unknown_member";
 
 fn describe(error: &ValidationError<'_>) -> Vec<Fault> {
     let place = error.instance_path().to_string();
-    let below = |name: &str| format!("{place}/{}", name.replace('~', "~0").replace('/', "~1"));
+    let place: String = place.chars().take(10 * SHOWN).collect();
+    let shown =
+        |name: &str| name.chars().filter(|letter| !letter.is_control()).take(SHOWN).collect::<String>();
+    let below = |name: &str| format!("{place}/{}", shown(name).replace('~', "~0").replace('/', "~1"));
     let fault = |pointer, code, message: String| {
         vec![Fault { pointer, code: std::borrow::Cow::Borrowed(code), message }]
     };
@@ -68,7 +76,7 @@ fn describe(error: &ValidationError<'_>) -> Vec<Fault> {
             .map(|name| Fault {
                 pointer: below(name),
                 code: UNKNOWN_MEMBER.into(),
-                message: format!("{name:?} is not known here"),
+                message: format!("{:?} is not known here", shown(name)),
             })
             .collect(),
         ValidationErrorKind::Required { property } => {
@@ -76,14 +84,17 @@ fn describe(error: &ValidationError<'_>) -> Vec<Fault> {
             fault(below(name), "required", format!("{name:?} is missing"))
         }
         // What was sent is not repeated: it may be long, and it may be a secret.
-        kind => fault(place, code(kind), error.masked_with("it").to_string()),
+        ValidationErrorKind::PropertyNames { .. } => {
+            fault(place.clone(), "wrong_pattern", "one of its names is not allowed".to_owned())
+        }
+        kind => fault(place.clone(), code(kind), error.masked_with("it").to_string()),
     }
 }
 
 const fn code(kind: &ValidationErrorKind) -> &'static str {
     match kind {
         ValidationErrorKind::Type { .. } => "wrong_type",
-        ValidationErrorKind::Pattern { .. } | ValidationErrorKind::PropertyNames { .. } => "wrong_pattern",
+        ValidationErrorKind::Pattern { .. } => "wrong_pattern",
         ValidationErrorKind::Format { .. } => "wrong_format",
         ValidationErrorKind::Enum { .. } | ValidationErrorKind::Constant { .. } => "not_allowed",
         ValidationErrorKind::MaxLength { .. } => "too_long",
