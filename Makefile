@@ -17,9 +17,9 @@ LISTEN ?= 127.0.0.1:8080
 .DEFAULT_GOAL := help
 
 help: ## Show what there is
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
-run: build ## Set up, build, start Paddock, and say what to do next
+run: build ## Set up, build, start Paddock (LISTEN=address:port, DATA=folder), and say what to do next
 	@scripts/run bin "$(DATA)" "$(LISTEN)"
 
 build: setup-build ## Leave bin/paddockd and bin/paddock

@@ -16,7 +16,7 @@ Examples:
   paddock api GET '/tenants?labelSelector=team=maps' --paginate -o yaml
   paddock api POST /tenants --body '{\"name\": \"acme\"}'
   paddock api PUT /tenants/ten_01jcr8e8v0e9bvqz3tz4d0wq2h --body @acme.json
-  paddock tenant get acme -o json | jq '{name, labels}' | paddock api POST /tenants --body -
+  paddock tenant get acme -o json | jq '{name: \"copy\", labels}' | paddock api POST /tenants --body -
   paddock api DELETE /tenants/ten_01jcr8e8v0e9bvqz3tz4d0wq2h -H 'If-Match: \"3\"'
   paddock api GET /-/openapi/schema
 
@@ -27,7 +27,7 @@ pub struct Request {
     /// Such as GET or POST
     #[arg(value_parser = method)]
     method: Method,
-    /// Path and query; stands under /api/v1 unless it begins with /api, /v1 or /-
+    /// Path and query; stands under /api/v1 unless it begins with /api or /- (or /v1, the device API)
     path: String,
     /// Body of the request: JSON, or @FILE to read it from, or - for standard input
     #[arg(long, value_name = "JSON")]

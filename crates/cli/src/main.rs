@@ -18,7 +18,7 @@ mod version;
 
 const EXAMPLES: &str = "\
 Examples:
-  Get a token on the server's machine, once:
+  Get a token on the server's machine; it is valid for 15 minutes:
     export PADDOCK_TOKEN=$(paddockd admin token --data DIR)
 
   Make a tenant and look at it:

@@ -173,7 +173,11 @@ async fn list(wanted: List, client: &Client, output: Output) -> Result<(), Failu
         // Where the limit cuts the list short, this cursor is where it goes on.
         shown.next_cursor = page.next_cursor;
         if shown.next_cursor.is_none() || shown.items.len() >= limit {
-            return output.list(&shown, &shown.items);
+            output.list(&shown, &shown.items)?;
+            if shown.next_cursor.is_some() {
+                eprintln!("{limit} shown; there are more.");
+            }
+            return Ok(());
         }
         query.cursor.clone_from(&shown.next_cursor);
     }

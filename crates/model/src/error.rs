@@ -105,11 +105,8 @@ impl Error {
     }
 
     pub fn invalid(faults: Vec<Fault>) -> Self {
-        let mut error = Self::new(
-            Kind::Invalid,
-            "invalid_request",
-            "The request is well-formed but not valid; see errors.",
-        );
+        let mut error =
+            Self::new(Kind::Invalid, "invalid_request", "The request is well-formed but not valid.");
         error.0.faults = faults;
         error
     }

@@ -24,7 +24,7 @@ macro_rules! settings {
                 key: $key,
                 help: concat!($($help),+),
                 default: $default,
-                allowed: <$type as Value>::ALLOWED,
+                allowed: <$type as Value>::allowed,
                 check: |text| <$type as Value>::read(text).map(|value| value.show()),
             },)*
         ];
@@ -43,7 +43,7 @@ pub struct Setting {
     pub key: &'static str,
     pub help: &'static str,
     pub default: &'static str,
-    pub allowed: &'static str,
+    pub allowed: fn() -> String,
     /// The value as it may be shown (secrets masked), or what is wrong with it.
     pub check: fn(&str) -> Result<String, String>,
 }

@@ -126,7 +126,10 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     tracing::info!("shutting down; once more to stop at once");
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
     tokio::select! {
-        () = server.stop() => Ok(()),
+        () = server.stop() => {
+            tracing::info!("stopped");
+            Ok(())
+        }
         _ = terminate.recv() => anyhow::bail!("stopped before everything had ended"),
         _ = interrupt.recv() => anyhow::bail!("stopped before everything had ended"),
     }
@@ -138,4 +141,5 @@ fn welcome(password: &str) {
         println!("The first admin is `admin` with the password {password}");
     }
     println!("The first admin's password is kept in the data folder, in the file admin-password.");
+    println!("Until there is a page to sign in with it, `paddockd admin token --data DIR` lets you in.");
 }

@@ -268,7 +268,7 @@ fn describe() {
     metrics::describe_counter!("paddock_store_commits_total", "Commits that waited for the disk (SQLite).");
     metrics::describe_counter!(
         "paddock_store_transactions_total",
-        "Transactions that those commits made durable."
+        "Transactions that were made durable by paddock_store_commits_total commits."
     );
     metrics::describe_gauge!("paddock_build_info", "1; the labels say which build this is.");
 }

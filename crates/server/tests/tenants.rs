@@ -60,6 +60,7 @@ async fn a_change_of_an_old_version_is_refused() {
         world.send(put("\"1\"")).await.expect(200);
         assert_eq!(world.send(put("\"1\"")).await.expect(412).code(), "precondition_failed");
         assert_eq!(world.send(put("W/\"2\"")).await.expect(412).code(), "precondition_failed");
+        assert_eq!(world.send(put("nonsense")).await.expect(400).code(), "invalid_if_match");
         world.send(put("\"7\", \"2\"")).await.expect(200);
         world.send(put("*")).await.expect(200);
         world.send(world.request("DELETE", &path, None).header("if-match", "\"1\"")).await.expect(412);

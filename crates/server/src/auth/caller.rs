@@ -55,7 +55,7 @@ fn bearer(headers: &HeaderMap) -> Result<&str> {
     let missing = || {
         Error::unauthenticated(
             "credential_missing",
-            "This needs a credential. Send one as `Authorization: Bearer <token>`.",
+            "This needs a credential, and only `Authorization: Bearer <token>` is accepted.",
         )
     };
     let mut values = headers.get_all(AUTHORIZATION).iter();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 pub trait Value: Sized {
     /// Completes the sentence "allowed: …".
-    const ALLOWED: &'static str;
+    fn allowed() -> String;
 
     fn read(text: &str) -> Result<Self, String>;
 
@@ -15,7 +15,9 @@ pub trait Value: Sized {
 }
 
 impl Value for String {
-    const ALLOWED: &'static str = "a text";
+    fn allowed() -> String {
+        "a text".to_owned()
+    }
 
     fn read(text: &str) -> Result<Self, String> {
         Ok(text.to_owned())
@@ -27,7 +29,9 @@ impl Value for String {
 }
 
 impl Value for PathBuf {
-    const ALLOWED: &'static str = "a path";
+    fn allowed() -> String {
+        "a path".to_owned()
+    }
 
     fn read(text: &str) -> Result<Self, String> {
         if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(text.into()) }
@@ -39,7 +43,9 @@ impl Value for PathBuf {
 }
 
 impl Value for SocketAddr {
-    const ALLOWED: &'static str = "an address and a port, such as 127.0.0.1:8080 or [::]:8080";
+    fn allowed() -> String {
+        "an address and a port, such as 127.0.0.1:8080 or [::]:8080".to_owned()
+    }
 
     fn read(text: &str) -> Result<Self, String> {
         text.parse().map_err(|_| "it is not an address with a port".to_owned())
@@ -52,7 +58,9 @@ impl Value for SocketAddr {
 
 /// Empty means none.
 impl<T: Value> Value for Option<T> {
-    const ALLOWED: &'static str = T::ALLOWED;
+    fn allowed() -> String {
+        T::allowed()
+    }
 
     fn read(text: &str) -> Result<Self, String> {
         if text.is_empty() { Ok(None) } else { T::read(text).map(Some) }
@@ -68,12 +76,14 @@ impl<T: Value> Value for Option<T> {
 pub struct Whole<const LEAST: u64, const MOST: u64>(pub u64);
 
 impl<const LEAST: u64, const MOST: u64> Value for Whole<LEAST, MOST> {
-    const ALLOWED: &'static str = "a whole number";
+    fn allowed() -> String {
+        format!("a whole number from {LEAST} to {MOST}")
+    }
 
     fn read(text: &str) -> Result<Self, String> {
         match text.parse() {
             Ok(number) if (LEAST..=MOST).contains(&number) => Ok(Whole(number)),
-            _ => Err(format!("it is not a whole number from {LEAST} to {MOST}")),
+            _ => Err("it is not one of these".to_owned()),
         }
     }
 
@@ -87,7 +97,9 @@ impl<const LEAST: u64, const MOST: u64> Value for Whole<LEAST, MOST> {
 pub struct Seconds<const LEAST: u64, const MOST: u64>(pub Duration);
 
 impl<const LEAST: u64, const MOST: u64> Value for Seconds<LEAST, MOST> {
-    const ALLOWED: &'static str = "a number of seconds";
+    fn allowed() -> String {
+        format!("a number of seconds from {LEAST} to {MOST}")
+    }
 
     fn read(text: &str) -> Result<Self, String> {
         let Whole(seconds) = Whole::<LEAST, MOST>::read(text)?;
@@ -107,7 +119,9 @@ pub enum LogFormat {
 }
 
 impl Value for LogFormat {
-    const ALLOWED: &'static str = "auto, human or json";
+    fn allowed() -> String {
+        "auto, human or json".to_owned()
+    }
 
     fn read(text: &str) -> Result<Self, String> {
         match text {
@@ -128,7 +142,9 @@ impl Value for LogFormat {
 pub struct Origins(pub Vec<http::HeaderValue>);
 
 impl Value for Origins {
-    const ALLOWED: &'static str = "origins such as https://console.example.com, separated by commas";
+    fn allowed() -> String {
+        "origins such as https://console.example.com, separated by commas".to_owned()
+    }
 
     fn read(text: &str) -> Result<Self, String> {
         let origin = |text: &str| {
@@ -157,7 +173,9 @@ impl std::fmt::Debug for DatabaseUrl {
 }
 
 impl Value for DatabaseUrl {
-    const ALLOWED: &'static str = "postgres://user:password@host:port/database";
+    fn allowed() -> String {
+        "postgres://user:password@host:port/database".to_owned()
+    }
 
     fn read(text: &str) -> Result<Self, String> {
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
@@ -178,8 +196,9 @@ impl Value for DatabaseUrl {
 pub struct LogLevel(pub String);
 
 impl Value for LogLevel {
-    const ALLOWED: &'static str =
-        "error, warn, info, debug, trace or off, or a filter such as info,paddock_store=debug";
+    fn allowed() -> String {
+        "error, warn, info, debug, trace or off, or a filter such as info,paddock_store=debug".to_owned()
+    }
 
     fn read(text: &str) -> Result<Self, String> {
         const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];

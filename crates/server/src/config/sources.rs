@@ -117,7 +117,7 @@ pub fn reference() -> String {
             setting.variable(),
             setting.flag(),
             setting.help.trim(),
-            setting.allowed
+            (setting.allowed)()
         ));
     }
     page
@@ -151,7 +151,11 @@ pub fn load(
             Ok(value) => shown.push(InForce { setting, value, source: source.clone() }),
             // The value itself is left out: it may be a secret.
             Err(reason) => {
-                problems.push(format!("{} ({source}): {reason}; allowed: {}", setting.key, setting.allowed));
+                problems.push(format!(
+                    "{} ({source}): {reason}; allowed: {}",
+                    setting.key,
+                    (setting.allowed)()
+                ));
             }
         }
     }
@@ -224,7 +228,11 @@ fn read_environment(
 
 fn unknown(name: &str, place: &str, spelling: impl Fn(&Setting) -> String) -> String {
     let known: Vec<String> = SETTINGS.iter().map(spelling).collect();
-    format!("{name} ({place}): there is no such setting; allowed: {}", known.join(", "))
+    let nearest = known.iter().min_by_key(|known| strsim::damerau_levenshtein(name, known));
+    match nearest.filter(|known| strsim::damerau_levenshtein(name, known) <= 3) {
+        Some(known) => format!("{name} ({place}): there is no such setting; did you mean {known}?"),
+        None => format!("{name} ({place}): there is no such setting; allowed: {}", known.join(", ")),
+    }
 }
 
 #[cfg(test)]

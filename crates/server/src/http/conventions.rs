@@ -12,6 +12,7 @@ pub mod query;
 pub mod rates;
 pub mod request_id;
 pub mod schemas;
+pub mod time;
 
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
@@ -56,7 +57,10 @@ pub async fn keep_conventions(State(app): State<App>, mut request: Request, next
     let route = request.extensions().get::<MatchedPath>().cloned();
     let if_none_match = conditional::IfNoneMatch::of(&request);
     let acceptable = !path.starts_with("/api/") || accepts_json(request.headers());
-    let span = tracing::info_span!("request", request_id = %id, trace_id = request_id::trace_id(&request));
+    let span = tracing::info_span!("request", request_id = %id, trace_id = tracing::field::Empty);
+    if let Some(trace) = request_id::trace_id(&request) {
+        span.record("trace_id", trace);
+    }
 
     let origin = app.cross_origin.allowed(&request);
 
@@ -99,7 +103,7 @@ pub async fn keep_conventions(State(app): State<App>, mut request: Request, next
 
 /// Reads that went well are the many; they are told only to who asks for detail.
 fn log(method: &Method, path: &str, status: StatusCode, took: Duration, cause: Option<&Error>) {
-    let (status, millis) = (status.as_u16(), took.as_secs_f64() * 1e3);
+    let (status, millis) = (status.as_u16(), (took.as_secs_f64() * 1e6).round() / 1e3);
     match cause {
         Some(error) if status >= 500 => tracing::error!(%method, path, status, millis, %error, "failed"),
         Some(error) => tracing::info!(%method, path, status, millis, code = error.code, "refused"),

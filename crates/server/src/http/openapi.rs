@@ -48,7 +48,7 @@ const UNAUTHENTICATED: Shared = shared(
     "Unauthenticated",
     "There is no valid credential.",
     "credential_missing",
-    "This needs a credential. Send one as `Authorization: Bearer <token>`.",
+    "This needs a credential, and only `Authorization: Bearer <token>` is accepted.",
 );
 const FORBIDDEN: Shared = shared(
     "403",
@@ -118,14 +118,14 @@ const INVALID: Shared = shared(
     "Invalid",
     "The request is well-formed but not valid; `errors` lists every fault.",
     "invalid_request",
-    "The request is well-formed but not valid; see errors.",
+    "The request is well-formed but not valid.",
 );
 const TOO_MANY: Shared = shared(
     "429",
     "TooManyRequests",
     "You send requests too fast.",
     "rate_limited",
-    "You send requests too fast. Wait as Retry-After says.",
+    "You send requests too fast. Wait 1 s.",
 );
 const INTERNAL: Shared = shared(
     "500",

@@ -23,6 +23,7 @@ use super::conventions::cursor::Listing;
 use super::conventions::path::Path;
 use super::conventions::problem::Answer;
 use super::conventions::query::Query;
+use super::conventions::time::time;
 use crate::auth::Caller;
 
 pub fn routes() -> OpenApiRouter<App> {
@@ -127,7 +128,7 @@ fn wire(tenant: model::Tenant) -> Tenant {
         name: tenant.name.to_string(),
         display_name: tenant.display_name,
         labels: Labels(tenant.labels),
-        created_at: tenant.created_at.to_string(),
-        updated_at: tenant.updated_at.to_string(),
+        created_at: time(tenant.created_at),
+        updated_at: time(tenant.updated_at),
     }
 }

@@ -6,7 +6,10 @@ use axum::response::Response;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use paddock_model::Error;
 use paddock_model::expected::Expected;
+
+use super::problem::Failure;
 
 /// The ETag of a resource: its generation.
 pub fn etag(generation: i64) -> HeaderValue {
@@ -17,7 +20,7 @@ pub fn etag(generation: i64) -> HeaderValue {
 pub struct IfMatch(pub Expected);
 
 impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
-    type Rejection = std::convert::Infallible;
+    type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
         if !parts.headers.contains_key(IF_MATCH) {
@@ -26,6 +29,14 @@ impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
         let tags: Vec<&str> = tags(&parts.headers, &IF_MATCH).collect();
         if tags.contains(&"*") {
             return Ok(IfMatch(Expected::Any));
+        }
+        let is_tag = |tag: &&str| {
+            let tag = tag.strip_prefix("W/").unwrap_or(tag);
+            tag.len() >= 2 && tag.starts_with('"') && tag.ends_with('"')
+        };
+        if !tags.iter().all(is_tag) {
+            let detail = "If-Match wants the ETag as it was given, quotes included, such as \"3\".";
+            return Err(Error::malformed("invalid_if_match", detail).into());
         }
         // A tag that we never gave out, a weak one included, matches nothing.
         let generation = |tag: &str| tag.strip_prefix('"')?.strip_suffix('"')?.parse().ok();

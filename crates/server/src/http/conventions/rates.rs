@@ -40,7 +40,7 @@ impl Rates {
             }
             Err(until) => Err(too_many(
                 "rate_limited",
-                "You send requests too fast. Wait as Retry-After says.",
+                "You send requests too fast.",
                 until.wait_time_from(self.clock.now()),
             )),
         }
@@ -49,7 +49,7 @@ impl Rates {
     pub fn count_failed_authentication(&self, from: IpAddr) -> Result<()> {
         let outcome = self.failures.check_key(&network(from));
         outcome.map_err(|until: NotUntil<_>| {
-            let detail = "Too many failed authentications from your address. Wait as Retry-After says.";
+            let detail = "Too many failed authentications from your address.";
             too_many("authentication_rate_limited", detail, until.wait_time_from(self.clock.now()))
         })
     }
@@ -70,7 +70,8 @@ fn network(address: IpAddr) -> IpAddr {
 }
 
 fn too_many(code: &'static str, detail: &'static str, wait: Duration) -> Error {
-    Error::new(Kind::TooMany, code, detail).with_retry_after(wait)
+    let seconds = wait.as_secs_f64().ceil().max(1.0);
+    Error::new(Kind::TooMany, code, format!("{detail} Wait {seconds} s.")).with_retry_after(wait)
 }
 
 fn positive(number: u64) -> NonZeroU32 {

@@ -51,8 +51,8 @@ fn is_decent(id: &str) -> bool {
         && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
-/// The trace that this request belongs to (W3C trace context); empty without one.
-pub fn trace_id(request: &Request) -> &str {
+/// The trace that this request belongs to (W3C trace context), if it does.
+pub fn trace_id(request: &Request) -> Option<&str> {
     let parent =
         request.headers().get("traceparent").and_then(|value| value.to_str().ok()).unwrap_or_default();
     let mut parts = parent.split('-');
@@ -66,7 +66,7 @@ pub fn trace_id(request: &Request) -> &str {
     let valid = version.is_some_and(|version| version.len() == 2 && version != "ff")
         && is_hex(trace, 32)
         && is_hex(span, 16);
-    if valid { trace } else { "" }
+    valid.then_some(trace)
 }
 
 #[cfg(test)]
@@ -95,10 +95,10 @@ mod tests {
     fn a_trace_is_joined_only_when_its_context_is_valid() {
         let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
         for (parent, expected) in [
-            (format!("00-{trace}-00f067aa0ba902b7-01"), trace),
-            (format!("ff-{trace}-00f067aa0ba902b7-01"), ""),
-            (format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32)), ""),
-            ("nonsense".to_owned(), ""),
+            (format!("00-{trace}-00f067aa0ba902b7-01"), Some(trace)),
+            (format!("ff-{trace}-00f067aa0ba902b7-01"), None),
+            (format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32)), None),
+            ("nonsense".to_owned(), None),
         ] {
             assert_eq!(trace_id(&request("traceparent", &parent)), expected, "{parent}");
         }

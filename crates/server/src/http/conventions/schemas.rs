@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{ValidationError, Validator};
 use paddock_model::error::Fault;
+use paddock_model::slug::Slug;
 use paddock_model::{Error, Result};
 use serde_json::{Value, json};
 
@@ -85,7 +86,13 @@ fn describe(error: &ValidationError<'_>) -> Vec<Fault> {
         }
         // What was sent is not repeated: it may be long, and it may be a secret.
         ValidationErrorKind::PropertyNames { .. } => {
-            fault(place.clone(), "wrong_pattern", "one of its names is not allowed".to_owned())
+            let message = "one of its names is not allowed: a name is a lower-case letter, then letters, digits, . _ / -";
+            fault(place.clone(), "wrong_pattern", message.to_owned())
+        }
+        ValidationErrorKind::Pattern { pattern } if pattern == Slug::PATTERN => {
+            let message =
+                "it is not made of lower-case letters, digits and inner hyphens, at most 63".to_owned();
+            fault(place.clone(), "wrong_pattern", message)
         }
         kind => fault(place.clone(), code(kind), error.masked_with("it").to_string()),
     }
