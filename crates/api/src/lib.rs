@@ -2,6 +2,7 @@
 
 pub mod labels;
 pub mod meta;
+pub mod permissions;
 pub mod problem;
 pub mod tenants;
 

@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use paddock_model::ports::{Clock, Random};
 use paddock_model::{Result, Timestamp};
-use paddock_store::Store;
+use paddock_store::{Store, Tx};
+
+use crate::permissions::Permissions;
 
 pub use paddock_store::Location as DatabaseLocation;
 
@@ -21,6 +23,7 @@ pub use paddock_store::Location as DatabaseLocation;
 #[derive(Clone)]
 pub struct Engine {
     store: Store,
+    permissions: Arc<Permissions>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
 }
@@ -47,8 +50,7 @@ impl Engine {
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
     ) -> Result<Engine, CannotOpen> {
-        let store = Store::open(location).await.map_err(CannotOpen)?;
-        Ok(Engine { store, clock, random })
+        Engine::on(Store::open(location).await.map_err(CannotOpen)?, clock, random).await
     }
 
     /// Opens a database that a server has made, as it is.
@@ -57,8 +59,22 @@ impl Engine {
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
     ) -> Result<Engine, CannotOpen> {
-        let store = Store::join(location).await.map_err(CannotOpen)?;
-        Ok(Engine { store, clock, random })
+        Engine::on(Store::join(location).await.map_err(CannotOpen)?, clock, random).await
+    }
+
+    async fn on(store: Store, clock: Arc<dyn Clock>, random: Arc<dyn Random>) -> Result<Engine, CannotOpen> {
+        let permissions = Permissions::load(&store).await.map_err(CannotOpen)?;
+        Ok(Engine { store, permissions, clock, random })
+    }
+
+    /// Commits; whoever is told of it finds permissions as they are now.
+    pub(crate) async fn commit(&self, tx: Tx) -> Result<()> {
+        let changed = tx.has_changed("relations");
+        tx.commit().await?;
+        if changed {
+            self.permissions.refresh().await?;
+        }
+        Ok(())
     }
 
     pub fn now(&self) -> Timestamp {

@@ -3,10 +3,11 @@
 use paddock_model::caller::Caller;
 use paddock_model::expected::Expected;
 use paddock_model::page::{Page, PageRequest};
+use paddock_model::permissions::tuples::Holder;
 use paddock_model::permissions::{Object, Relation};
 use paddock_model::tenants::{Tenant, TenantFilter, TenantId, TenantSpec};
 use paddock_model::{Error, Result};
-use paddock_store::{Tx, tenants};
+use paddock_store::{Tx, relations, tenants};
 
 use crate::{Engine, idempotency_keys, permissions};
 
@@ -17,25 +18,27 @@ pub async fn list(
     page: PageRequest,
 ) -> Result<Page<Tenant>> {
     let mut tx = engine.store.read().await?;
-    let scope = permissions::scope(&mut tx, caller).await?;
+    let scope = permissions::scope(engine, caller);
     Ok(tenants::list(&mut tx, &scope, filter, page).await?)
 }
 
 pub async fn get(engine: &Engine, caller: &Caller, id: TenantId) -> Result<Tenant> {
-    find(&mut engine.store.read().await?, caller, id).await
+    find(engine, &mut engine.store.read().await?, caller, id).await
 }
 
 pub async fn create(engine: &Engine, caller: &Caller, spec: TenantSpec) -> Result<Tenant> {
     let now = engine.now();
     let mut tx = engine.store.begin().await?;
-    permissions::require(&mut tx, caller, Relation::CanCreateTenant, Object::System).await?;
+    permissions::require(engine, caller, Relation::CanCreateTenant, Object::System)?;
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
         return Ok(earlier);
     }
     let tenant = Tenant::new(TenantId::new(now, engine.random()), spec, now);
     tenants::insert(&mut tx, &tenant).await.map_err(|error| name_taken(error, &tenant))?;
+    let system = Holder::One(Object::System.thing());
+    relations::give(&mut tx, &tenant.object().given_to("system", system), now).await?;
     idempotency_keys::remember(&mut tx, caller, &tenant).await?;
-    tx.commit().await?;
+    engine.commit(tx).await?;
     Ok(tenant)
 }
 
@@ -48,31 +51,32 @@ pub async fn update(
     expected: &Expected,
 ) -> Result<Tenant> {
     let mut tx = engine.store.begin().await?;
-    let tenant = find_to_change(&mut tx, caller, id).await?;
-    permissions::require(&mut tx, caller, Relation::CanUpdate, tenant.object()).await?;
+    let tenant = find_to_change(engine, &mut tx, caller, id).await?;
+    permissions::require(engine, caller, Relation::CanUpdate, tenant.object())?;
     expected.require(tenant.generation)?;
     let changed = tenant.clone().changed(spec, engine.now());
     tenants::update(&mut tx, &tenant, &changed).await.map_err(|error| name_taken(error, &changed))?;
-    tx.commit().await?;
+    engine.commit(tx).await?;
     Ok(changed)
 }
 
 pub async fn delete(engine: &Engine, caller: &Caller, id: TenantId, expected: &Expected) -> Result<()> {
     let mut tx = engine.store.begin().await?;
-    let tenant = find_to_change(&mut tx, caller, id).await?;
-    permissions::require(&mut tx, caller, Relation::CanDelete, tenant.object()).await?;
+    let tenant = find_to_change(engine, &mut tx, caller, id).await?;
+    permissions::require(engine, caller, Relation::CanDelete, tenant.object())?;
     expected.require(tenant.generation)?;
     tenants::delete(&mut tx, &tenant).await?;
-    Ok(tx.commit().await?)
+    relations::take_back_all(&mut tx, &tenant.object().thing()).await?;
+    engine.commit(tx).await
 }
 
-async fn find(tx: &mut Tx, caller: &Caller, id: TenantId) -> Result<Tenant> {
-    let scope = permissions::scope(tx, caller).await?;
+async fn find(engine: &Engine, tx: &mut Tx, caller: &Caller, id: TenantId) -> Result<Tenant> {
+    let scope = permissions::scope(engine, caller);
     tenants::find(tx, &scope, id).await?.ok_or_else(|| Error::not_found("tenant"))
 }
 
-async fn find_to_change(tx: &mut Tx, caller: &Caller, id: TenantId) -> Result<Tenant> {
-    let scope = permissions::scope(tx, caller).await?;
+async fn find_to_change(engine: &Engine, tx: &mut Tx, caller: &Caller, id: TenantId) -> Result<Tenant> {
+    let scope = permissions::scope(engine, caller);
     tenants::find_to_change(tx, &scope, id).await?.ok_or_else(|| Error::not_found("tenant"))
 }
 

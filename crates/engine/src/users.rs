@@ -5,8 +5,10 @@ use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use paddock_model::caller::Caller;
 use paddock_model::error::Kind;
-use paddock_model::permissions::{Object, Relation, Subject};
+use paddock_model::permissions::tuples::Holder;
+use paddock_model::permissions::{Object, Subject};
 use paddock_model::users::{FIRST_ADMIN, User, UserId};
 use paddock_model::{Error, Result};
 use paddock_store::{relations, users};
@@ -38,9 +40,10 @@ pub async fn ensure_first_admin(
         Err(paddock_store::Error::Taken { .. }) => return Ok(None),
         outcome => outcome?,
     }
-    relations::insert(&mut tx, Subject::User(user.id), Relation::Admin, Object::System, now).await?;
+    let admin = Holder::One(Subject::User(user.id).thing());
+    relations::give(&mut tx, &Object::System.given_to("admin", admin), now).await?;
     keep(&password).map_err(|error| Error::internal(error).context("keep the first admin's password"))?;
-    tx.commit().await?;
+    engine.commit(tx).await?;
     Ok(Some(password))
 }
 
@@ -50,6 +53,13 @@ pub async fn first_admin(engine: &Engine) -> Result<User> {
         let detail = "There is no first admin yet. Start paddockd once with this data folder.";
         Error::new(Kind::NotFound, "no_first_admin", detail)
     })
+}
+
+/// The user that the caller is.
+pub async fn whoami(engine: &Engine, caller: &Caller) -> Result<User> {
+    let Subject::User(id) = caller.subject;
+    let user = users::find(&mut engine.store.read().await?, id).await?;
+    user.ok_or_else(|| Error::unauthenticated("unknown_user", "The account of this credential is gone."))
 }
 
 /// Whether this is the user's password.

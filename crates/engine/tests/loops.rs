@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use paddock_engine::reconcile::{self, Loop, Outcome, Report, Runner, Settings};
 use paddock_engine::{DatabaseLocation, Engine, tenants, users};
+use paddock_model::Timestamp;
 use paddock_model::caller::Caller;
 use paddock_model::idempotency_keys::Once;
 use paddock_model::labels::Labels;
@@ -31,7 +32,12 @@ impl World {
             Engine::open(&location, clock.clone(), Arc::new(SeededRandom::new(1))).await.expect("an engine");
         users::ensure_first_admin(&engine, |_| Ok(())).await.expect("an admin");
         let user = users::first_admin(&engine).await.expect("the admin");
-        let admin = Caller { subject: Subject::User(user.id), request_id: "test".into(), once: None };
+        let admin = Caller {
+            subject: Subject::User(user.id),
+            expires_at: Timestamp::MAX,
+            request_id: "test".into(),
+            once: None,
+        };
         World { engine, clock, admin, _folder: folder }
     }
 
@@ -122,7 +128,12 @@ async fn a_stranger_sees_nothing_and_may_do_nothing() {
     let world = World::new().await;
     world.create("acme", None).await;
     let stranger = UserId::new("2026-11-15T04:00:00Z".parse().expect("a time"), &SeededRandom::new(7));
-    let caller = Caller { subject: Subject::User(stranger), request_id: "test".into(), once: None };
+    let caller = Caller {
+        subject: Subject::User(stranger),
+        expires_at: Timestamp::MAX,
+        request_id: "test".into(),
+        once: None,
+    };
     let page = paddock_model::page::PageRequest { limit: 10, after: None };
 
     let seen =

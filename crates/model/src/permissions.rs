@@ -6,6 +6,7 @@ pub mod tuples;
 
 use std::fmt;
 
+use self::tuples::{Holder, Thing, Tuple};
 use crate::tenants::TenantId;
 use crate::users::UserId;
 
@@ -44,20 +45,37 @@ impl Relation {
     }
 }
 
+impl Object {
+    pub fn thing(self) -> Thing {
+        match self {
+            Object::System => Thing::new("system", "paddock"),
+            Object::Tenant(id) => Thing::new("tenant", &id.to_string()),
+        }
+    }
+
+    /// The tuple that gives the subject a relation on this.
+    pub fn given_to(self, relation: &str, holder: Holder) -> Tuple {
+        Tuple { object: self.thing(), relation: relation.into(), holder }
+    }
+}
+
+impl Subject {
+    pub fn thing(self) -> Thing {
+        match self {
+            Subject::User(id) => Thing::new("user", &id.to_string()),
+        }
+    }
+}
+
 impl fmt::Display for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Object::System => f.write_str("system:paddock"),
-            Object::Tenant(id) => write!(f, "tenant:{id}"),
-        }
+        write!(f, "{}", self.thing())
     }
 }
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Subject::User(id) => write!(f, "user:{id}"),
-        }
+        write!(f, "{}", self.thing())
     }
 }
 

@@ -4,6 +4,7 @@ pub mod conventions;
 pub mod health;
 pub mod meta;
 pub mod openapi;
+pub mod permissions;
 pub mod tenants;
 
 use std::ops::Deref;
@@ -59,7 +60,7 @@ impl Deref for App {
 
 /// Every operation that needs a credential: each takes a `Caller`, and a test tries each without one.
 fn api() -> OpenApiRouter<App> {
-    OpenApiRouter::new().merge(tenants::routes())
+    OpenApiRouter::new().merge(permissions::routes()).merge(tenants::routes())
 }
 
 /// The contract as the code says it.

@@ -10,27 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use moka::sync::Cache;
-use paddock_model::permissions::{Object, Relation, Subject};
 use uuid::Uuid;
 
 /// The tables whose rows are remembered.
-const TABLES: &[&str] = &["tenants", "relations"];
+const TABLES: &[&str] = &["tenants"];
 const MOST: u64 = 10_000;
 
+/// The table, and the row's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Key {
-    Row(&'static str, Uuid),
-    Holds(Subject, Relation, Object),
-}
-
-impl Key {
-    const fn table(self) -> &'static str {
-        match self {
-            Key::Row(table, _) => table,
-            Key::Holds(..) => "relations",
-        }
-    }
-}
+pub(crate) struct Key(pub &'static str, pub Uuid);
 
 pub(crate) struct Memory {
     versions: HashMap<&'static str, AtomicU64>,
@@ -59,7 +47,7 @@ impl Default for Memory {
 impl Memory {
     /// What was read before, or a ticket to remember what is read now.
     pub fn recall<T: Clone + Send + Sync + 'static>(&self, key: Key) -> Result<T, Ticket> {
-        let version = self.version(key.table());
+        let version = self.version(key.0);
         let known = self.rows.get(&key).filter(|row| row.version == version);
         known.and_then(|row| row.value.downcast_ref::<T>().cloned()).ok_or(Ticket { key, version })
     }
@@ -85,7 +73,7 @@ impl Memory {
 mod tests {
     use super::*;
 
-    const KEY: Key = Key::Row("tenants", Uuid::from_u128(1));
+    const KEY: Key = Key("tenants", Uuid::from_u128(1));
 
     #[test]
     fn what_was_read_before_a_change_counts_no_more() {
@@ -103,7 +91,7 @@ mod tests {
 
         let fresh = memory.recall::<i64>(KEY).expect_err("forgotten");
         memory.remember(&fresh, &2i64);
-        memory.forget("relations");
+        memory.forget("users");
         assert_eq!(memory.recall::<i64>(KEY).ok(), Some(2));
     }
 }

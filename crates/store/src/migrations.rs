@@ -10,8 +10,10 @@ struct Migration {
 }
 
 /// In order; the first is version 1. A text that was released is never changed.
-const MIGRATIONS: &[Migration] =
-    &[Migration { name: "house", script: include_str!("../migrations/0001_house.sql") }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { name: "house", script: include_str!("../migrations/0001_house.sql") },
+    Migration { name: "relations", script: include_str!("../migrations/0002_relations.sql") },
+];
 
 const JOURNAL: &str = "
     CREATE TABLE IF NOT EXISTS migrations (

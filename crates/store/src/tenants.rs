@@ -50,7 +50,7 @@ pub async fn find(tx: &mut Tx, scope: &Scope, id: TenantId) -> Result<Option<Ten
     if !scope.covers(id) {
         return Ok(None);
     }
-    tx.remembered(Key::Row("tenants", id.0), FIND, || [id.into()]).await
+    tx.remembered(Key("tenants", id.0), FIND, || [id.into()]).await
 }
 
 /// The same, for a transaction that goes on to change it.

@@ -8,14 +8,15 @@ use paddock_model::Timestamp;
 use paddock_model::idempotency_keys::IdempotencyKey;
 use paddock_model::labels::{LabelSelector, Labels};
 use paddock_model::page::PageRequest;
-use paddock_model::permissions::{Object, Relation, Scope, Subject};
+use paddock_model::permissions::Scope;
+use paddock_model::permissions::tuples::{Holder, Thing, Tuple};
 use paddock_model::ports::SeededRandom;
 use paddock_model::slug::Slug;
 use paddock_model::tenants::{Tenant, TenantFilter, TenantId, TenantSpec};
-use paddock_model::users::UserId;
 
 use crate::changes::changed_table;
 use crate::leases::Lease;
+use crate::relations::Change;
 use crate::{Error, Location, Store, args, idempotency_keys, leases, relations, tenants};
 
 /// A new database of each kind; the folder lives as long as the SQLite file is needed.
@@ -86,7 +87,10 @@ async fn all_names(store: &Store) -> Vec<String> {
 async fn every_statement_can_be_prepared_on_both_databases() {
     let databases = Databases::new().await;
     let mut found = 0;
-    let tables = include_str!("../migrations/0001_house.sql");
+    let tables = concat!(
+        include_str!("../migrations/0001_house.sql"),
+        include_str!("../migrations/0002_relations.sql")
+    );
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     for entry in std::fs::read_dir(folder).expect("the sources") {
         let source = std::fs::read_to_string(entry.expect("a source").path()).expect("text");
@@ -459,26 +463,58 @@ async fn a_database_with_altered_migrations_is_refused() {
 }
 
 #[tokio::test]
-async fn a_relation_holds_only_as_it_was_given() {
+async fn relations_are_numbered_in_the_order_in_which_they_changed() {
     for store in Databases::new().await.open().await {
-        let user = |number| Subject::User(UserId::new(time(number), &SeededRandom::new(1)));
+        let tuple = |object: &str, holder: &str| Tuple {
+            object: Thing::parse(object).expect("a thing"),
+            relation: "admin".into(),
+            holder: Holder::parse(holder).expect("a holder"),
+        };
+        let (one, two) = (tuple("system:paddock", "user:a"), tuple("tenant:t", "group:g#member"));
         let mut tx = store.begin().await.expect("a transaction");
-        for _ in 0..2 {
-            relations::insert(&mut tx, user(1), Relation::Admin, Object::System, time(1))
-                .await
-                .expect("given");
-        }
+        assert!(relations::give(&mut tx, &one, time(1)).await.expect("given"));
+        assert!(!relations::give(&mut tx, &one, time(2)).await.expect("an answer"), "given already");
+        assert!(relations::give(&mut tx, &two, time(3)).await.expect("given"));
+        relations::take_back_all(&mut tx, &one.object).await.expect("taken back");
+        assert!(!relations::take_back(&mut tx, &one).await.expect("an answer"), "taken back already");
+        assert!(tx.has_changed("relations"));
         tx.commit().await.expect("committed");
 
         let mut tx = store.read().await.expect("a reader");
-        for (subject, relation, holds) in [
-            (user(1), Relation::Admin, true),
-            (user(2), Relation::Admin, false),
-            (user(1), Relation::CanView, false),
-        ] {
-            let found =
-                relations::holds(&mut tx, subject, relation, Object::System).await.expect("an answer");
-            assert_eq!(found, holds, "{subject} {relation:?}");
+        assert_eq!(relations::revision(&mut tx).await.expect("a revision"), 3);
+        assert_eq!(relations::list(&mut tx).await.expect("a list"), std::slice::from_ref(&two));
+        let changes = relations::changes_since(&mut tx, 1).await.expect("changes");
+        let expected = [(2, true, two), (3, false, one)];
+        assert_eq!(changes, expected.map(|(revision, given, tuple)| Change { revision, given, tuple }));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_change_of_a_relation_is_missed_by_who_reads_along() {
+    for store in Databases::new().await.open().await {
+        let writers = (0..40).map(|number| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                let object = Thing::new("tenant", &format!("t{number}"));
+                let holder = Holder::One(Thing::new("user", "a"));
+                let mut tx = store.begin().await.expect("a transaction");
+                let tuple = Tuple { object, relation: "member".into(), holder };
+                relations::give(&mut tx, &tuple, time(1)).await.expect("given");
+                tx.commit().await.expect("committed");
+            })
+        });
+        let writers: Vec<_> = writers.collect();
+        let (mut seen, mut revision) = (0, 0);
+        while seen < 40 {
+            let mut tx = store.read().await.expect("a reader");
+            for change in relations::changes_since(&mut tx, revision).await.expect("changes") {
+                assert_eq!(change.revision, revision + 1, "a gap");
+                revision = change.revision;
+                seen += 1;
+            }
+        }
+        for writer in writers {
+            writer.await.expect("a writer");
         }
     }
 }

@@ -137,6 +137,11 @@ impl Tx {
         }
     }
 
+    /// Whether this transaction has changed the table.
+    pub fn has_changed(&self, table: &str) -> bool {
+        self.changed.contains(&table)
+    }
+
     /// When this returns, the changes are on disk and visible to all, and the watchers are awake.
     pub async fn commit(self) -> Result<()> {
         match self.connection {

@@ -1,12 +1,15 @@
 //! Users: the people and machines that Paddock knows by name.
 
-use paddock_model::users::User;
+use paddock_model::users::{User, UserId};
 
 use crate::row::{FromRow, Row};
 use crate::{Result, Tx, args};
 
 const FIND_BY_NAME: &str = "
     SELECT id, name, created_at, updated_at, generation FROM users WHERE name = $1";
+
+const FIND: &str = "
+    SELECT id, name, created_at, updated_at, generation FROM users WHERE id = $1";
 
 const INSERT: &str = "
     INSERT INTO users (id, name, password_hash, created_at, updated_at, generation)
@@ -17,6 +20,10 @@ const PASSWORD_HASH: &str = "
 
 pub async fn find_by_name(tx: &mut Tx, name: &str) -> Result<Option<User>> {
     tx.row(FIND_BY_NAME, args![name]).await
+}
+
+pub async fn find(tx: &mut Tx, id: UserId) -> Result<Option<User>> {
+    tx.row(FIND, args![id]).await
 }
 
 pub async fn insert(tx: &mut Tx, user: &User, password_hash: Option<&str>) -> Result<()> {

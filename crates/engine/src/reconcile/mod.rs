@@ -5,6 +5,7 @@
 
 pub mod idempotency_keys;
 mod lease;
+pub mod relation_changes;
 mod runner;
 
 use std::future::Future;
@@ -19,7 +20,7 @@ use crate::Engine;
 pub use runner::{LoopStatus, Outcome, Runner, Settings, Status};
 
 /// Every loop there is.
-pub const LOOPS: &[Loop] = &[idempotency_keys::LOOP];
+pub const LOOPS: &[Loop] = &[idempotency_keys::LOOP, relation_changes::LOOP];
 
 #[derive(Clone, Copy)]
 pub struct Loop {

@@ -160,6 +160,22 @@ impl Tuples {
         self.held.get(holder).into_iter().flatten()
     }
 
+    /// Every thing on which the subject was given something, itself or through the sets that it is in.
+    pub fn within_reach(&self, subject: &Thing) -> HashSet<Thing> {
+        let mut open = vec![Holder::One(subject.clone()), Holder::Everyone(subject.kind.clone())];
+        let (mut seen, mut reached) = (HashSet::new(), HashSet::new());
+        while let Some(holder) = open.pop() {
+            for (object, relation) in self.held_by(&holder) {
+                reached.insert(object.clone());
+                let set = Holder::Set(object.clone(), relation.clone());
+                if seen.insert(set.clone()) {
+                    open.push(set);
+                }
+            }
+        }
+        reached
+    }
+
     /// Whether the tuple would close a circle of sets, such as a group that is a member of itself by way of others.
     pub fn closes_a_circle(&self, tuple: &Tuple) -> bool {
         let Holder::Set(inner, inner_relation) = &tuple.holder else { return false };

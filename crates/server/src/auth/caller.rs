@@ -31,7 +31,12 @@ impl FromRequestParts<App> for Caller {
             let _ = rate_limit.set(remaining);
         }
         let request_id = RequestId::of(&parts.extensions);
-        Ok(Caller(paddock_model::caller::Caller { subject: identity.subject, request_id, once: None }))
+        Ok(Caller(paddock_model::caller::Caller {
+            subject: identity.subject,
+            expires_at: identity.expires_at,
+            request_id,
+            once: None,
+        }))
     }
 }
 

@@ -191,6 +191,7 @@ impl Document {
         document["security"] = json!([{ "bearer": [] }]);
         document["tags"] = json!([
             { "name": "meta", "description": "What the server says about itself." },
+            { "name": "permissions", "description": "Who one is, and what one may do." },
             { "name": "tenants", "description": "The walls between customers." },
         ]);
         let mut schemas = vec![(Problem::name().into_owned(), <Problem as utoipa::PartialSchema>::schema())];
@@ -297,11 +298,14 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     }
     let names_one = path.ends_with('}');
     let has_body = operation["requestBody"].is_object();
-    let versioned = guarded && (names_one && method == "get" || method == "put" || method == "post");
+    // What a POST answers with 200 is no resource, and has no version.
+    let versioned = |status: &str| {
+        guarded && (status == "201" || status == "200" && (method == "put" || names_one && method == "get"))
+    };
 
     for (status, answer) in operation["responses"].as_object_mut().into_iter().flatten() {
         let mut headers = common_headers();
-        if versioned && status.starts_with('2') {
+        if versioned(status) {
             headers["ETag"] = json!({ "$ref": "#/components/headers/ETag" });
         }
         if status == "201" {
