@@ -69,12 +69,12 @@ impl Engine {
 
     /// Commits; whoever is told of it finds permissions as they are now.
     pub(crate) async fn commit(&self, tx: Tx) -> Result<()> {
-        let changed = tx.has_changed("relations");
+        let revision = tx.relation_revision();
         tx.commit().await?;
-        if changed {
-            self.permissions.refresh().await?;
+        match revision {
+            Some(revision) => Ok(self.permissions.reach(revision).await?),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     pub fn now(&self) -> Timestamp {

@@ -18,6 +18,8 @@ use crate::Engine;
 pub(crate) struct Permissions {
     store: Store,
     known: RwLock<Known>,
+    /// One reads for all who wait: those who committed together would each read what the others have.
+    reading: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -30,13 +32,23 @@ impl Permissions {
     pub async fn load(store: &Store) -> paddock_store::Result<Arc<Self>> {
         let news = store.watch(&["relations"]);
         let known = RwLock::new(read_all(&mut store.read().await?).await?);
-        let permissions = Arc::new(Permissions { store: store.clone(), known });
+        let permissions =
+            Arc::new(Permissions { store: store.clone(), known, reading: tokio::sync::Mutex::default() });
         tokio::spawn(follow(Arc::downgrade(&permissions), news));
         Ok(permissions)
     }
 
+    /// Returns when everything up to this revision is known.
+    pub async fn reach(&self, revision: i64) -> paddock_store::Result<()> {
+        if self.known().revision >= revision {
+            return Ok(());
+        }
+        let _reading = self.reading.lock().await;
+        if self.known().revision >= revision { Ok(()) } else { self.refresh().await }
+    }
+
     /// Applies what has changed since.
-    pub async fn refresh(&self) -> paddock_store::Result<()> {
+    async fn refresh(&self) -> paddock_store::Result<()> {
         let since = self.known().revision;
         let changes = relations::changes_since(&mut self.store.read().await?, since).await?;
         if changes.first().is_some_and(|first| first.revision > since + 1) {
@@ -84,6 +96,7 @@ async fn follow(permissions: Weak<Permissions>, mut news: Watch) {
     loop {
         news.changed().await;
         let Some(permissions) = permissions.upgrade() else { return };
+        let _reading = permissions.reading.lock().await;
         if let Err(error) = permissions.refresh().await {
             tracing::warn!(%error, "could not read changed permissions; the next change or request tries again");
         }
@@ -150,7 +163,7 @@ pub async fn reach(engine: &Engine, wanted: i64) -> Result<()> {
     const PATIENCE: Duration = Duration::from_millis(500);
     let reached = async {
         while revision(engine) < wanted {
-            engine.permissions.refresh().await?;
+            engine.permissions.reach(wanted).await?;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok::<(), Error>(())

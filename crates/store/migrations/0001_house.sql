@@ -18,7 +18,6 @@ CREATE TABLE relations (
     created_at TIMESTAMPTZ NOT NULL,
     PRIMARY KEY (object, relation, subject)
 );
-CREATE INDEX relations_by_subject ON relations (subject, relation, object);
 
 CREATE TABLE tenants (
     id           UUID        PRIMARY KEY,

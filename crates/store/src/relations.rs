@@ -103,7 +103,9 @@ async fn record(tx: &mut Tx, tuple: &Tuple, given: i64) -> Result<()> {
     let raised: Option<(i64,)> = tx.row(RAISE_REVISION, &[]).await?;
     let (revision,) = raised.ok_or_else(|| Error::unexpected("there is no revision"))?;
     let args = args![revision, given, tuple.object.to_string(), &*tuple.relation, tuple.holder.to_string()];
-    tx.execute_one(RECORD, args).await
+    tx.execute_one(RECORD, args).await?;
+    tx.note_relation_revision(revision);
+    Ok(())
 }
 
 impl FromRow for Tuple {

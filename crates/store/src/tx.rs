@@ -13,6 +13,8 @@ pub struct Tx {
     connection: Connection,
     /// What was changed so far; told to the watchers by the commit.
     changed: Vec<&'static str>,
+    /// The number of the last relation that was given or taken back.
+    relation_revision: Option<i64>,
 }
 
 enum Connection {
@@ -24,15 +26,23 @@ enum Connection {
 
 impl Tx {
     pub(crate) fn sqlite_read(sqlite: &sqlite::Sqlite) -> Tx {
-        Tx { connection: Connection::SqliteRead(sqlite.clone(), None), changed: Vec::new() }
+        Tx {
+            connection: Connection::SqliteRead(sqlite.clone(), None),
+            changed: Vec::new(),
+            relation_revision: None,
+        }
     }
 
     pub(crate) fn sqlite_write(writing: sqlite::Writing) -> Tx {
-        Tx { connection: Connection::SqliteWrite(writing), changed: Vec::new() }
+        Tx { connection: Connection::SqliteWrite(writing), changed: Vec::new(), relation_revision: None }
     }
 
     pub(crate) fn postgres(connection: postgres::Connection, changes: &Arc<Changes>) -> Tx {
-        Tx { connection: Connection::Postgres(connection, changes.clone()), changed: Vec::new() }
+        Tx {
+            connection: Connection::Postgres(connection, changes.clone()),
+            changed: Vec::new(),
+            relation_revision: None,
+        }
     }
 
     pub async fn rows<T: FromRow>(&mut self, sql: &str, args: &[Value<'_>]) -> Result<Vec<T>> {
@@ -137,9 +147,13 @@ impl Tx {
         }
     }
 
-    /// Whether this transaction has changed the table.
-    pub fn has_changed(&self, table: &str) -> bool {
-        self.changed.contains(&table)
+    /// The revision that relations reach with this transaction, if it changes any.
+    pub fn relation_revision(&self) -> Option<i64> {
+        self.relation_revision
+    }
+
+    pub(crate) fn note_relation_revision(&mut self, revision: i64) {
+        self.relation_revision = Some(revision);
     }
 
     /// When this returns, the changes are on disk and visible to all, and the watchers are awake.

@@ -1,6 +1,7 @@
 //! Does the relation hold? Decided from the model and the tuples, in memory, with the path that grants it.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use super::schema::{Rule, Schema};
@@ -11,7 +12,8 @@ pub type Path = Vec<String>;
 
 /// Whether the subject holds the relation on the object.
 pub fn check(schema: &Schema, tuples: &Tuples, subject: &Thing, relation: &str, object: &Thing) -> bool {
-    explain(schema, tuples, subject, relation, object).is_some()
+    let mut walk = Walk { schema, tuples, subject, explains: false, path: Vec::new(), known: HashMap::new() };
+    walk.relation(object, &relation.into()).granted.is_some()
 }
 
 /// The path that grants it, or nothing.
@@ -22,7 +24,7 @@ pub fn explain(
     relation: &str,
     object: &Thing,
 ) -> Option<Path> {
-    let mut walk = Walk { schema, tuples, subject, path: Vec::new(), known: HashMap::new() };
+    let mut walk = Walk { schema, tuples, subject, explains: true, path: Vec::new(), known: HashMap::new() };
     walk.relation(object, &relation.into()).granted.map(|mut path| {
         path.reverse();
         path
@@ -33,6 +35,8 @@ struct Walk<'a> {
     schema: &'a Schema,
     tuples: &'a Tuples,
     subject: &'a Thing,
+    /// Whether anybody wants to know the path.
+    explains: bool,
     /// What is being decided further up; meeting it again is a circle, which grants nothing by itself.
     path: Vec<(Thing, Arc<str>)>,
     known: HashMap<(Thing, Arc<str>), Option<Path>>,
@@ -63,7 +67,8 @@ impl Walk<'_> {
         if self.path.is_empty() {
             decision.circle = false;
         }
-        if decision.granted.is_some() || !decision.circle {
+        // What was asked for itself is not asked for again.
+        if !self.path.is_empty() && (decision.granted.is_some() || !decision.circle) {
             self.known.insert(key, decision.granted.clone());
         }
         decision
@@ -77,10 +82,10 @@ impl Walk<'_> {
                 self.step(object, &other, || format!("{relation} on {object} includes {other}"))
             }
             Rule::From { relation: wanted, pointer } => {
-                let pointed = self.tuples.given(object, pointer);
+                let pointed = self.tuples.given(object, &pointer.as_str().into());
                 let wanted: Arc<str> = wanted.as_str().into();
                 let mut circle = false;
-                for target in pointed.into_iter().flat_map(|given| &given.ones) {
+                for target in pointed.into_iter().flat_map(|given| given.ones.iter()) {
                     let why =
                         || format!("{relation} on {object} follows from {wanted} on its {pointer} {target}");
                     let decision = self.step(target, &wanted, why);
@@ -118,15 +123,19 @@ impl Walk<'_> {
 
     fn given(&mut self, object: &Thing, relation: &Arc<str>) -> Decision {
         let Some(given) = self.tuples.given(object, relation) else { return NO };
-        let granted = |step: String| Decision { granted: Some(vec![step]), circle: false };
+        let explains = self.explains;
+        let granted = |to: &dyn fmt::Display| {
+            let step = || format!("{relation} on {object} was given to {to}");
+            Decision { granted: Some(if explains { vec![step()] } else { Path::new() }), circle: false }
+        };
         if given.ones.contains(self.subject) {
-            return granted(format!("{relation} on {object} was given to {}", self.subject));
+            return granted(self.subject);
         }
         if given.everyone.contains(&self.subject.kind) {
-            return granted(format!("{relation} on {object} was given to every {}", self.subject.kind));
+            return granted(&format_args!("every {}", self.subject.kind));
         }
         let mut circle = false;
-        for (set, member) in &given.sets {
+        for (set, member) in given.sets.iter() {
             let why = || format!("{relation} on {object} was given to every {member} of {set}");
             let decision = self.step(set, member, why);
             if decision.granted.is_some() {
@@ -140,7 +149,9 @@ impl Walk<'_> {
     /// Goes on to another relation; if that is granted, this step is part of the path.
     fn step(&mut self, object: &Thing, relation: &Arc<str>, why: impl FnOnce() -> String) -> Decision {
         let mut decision = self.relation(object, relation);
-        if let Some(path) = &mut decision.granted {
+        if let Some(path) = &mut decision.granted
+            && self.explains
+        {
             path.push(why());
         }
         decision

@@ -1,6 +1,7 @@
 //! The tuples in memory: who was given which relation on what, found from both ends.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use super::schema::Schema;
@@ -84,17 +85,87 @@ impl std::fmt::Display for Tuple {
 /// All tuples, so that a check asks only for those it needs: its cost does not grow with the others.
 #[derive(Debug, Clone, Default)]
 pub struct Tuples {
-    given: HashMap<Thing, HashMap<Arc<str>, Given>>,
-    held: HashMap<Holder, HashSet<(Thing, Arc<str>)>>,
+    given: HashMap<(Thing, Arc<str>), Given>,
+    held: HashMap<Holder, Few<(Thing, Arc<str>)>>,
+    /// Types and relations stand in every tuple; each text is kept once.
+    words: HashSet<Arc<str>>,
     count: usize,
 }
 
 /// What was given of one relation on one thing.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Given {
-    pub ones: HashSet<Thing>,
-    pub sets: HashSet<(Thing, Arc<str>)>,
-    pub everyone: HashSet<Arc<str>>,
+    pub ones: Few<Thing>,
+    pub sets: Few<(Thing, Arc<str>)>,
+    pub everyone: Few<Arc<str>>,
+}
+
+/// A set that is small nearly always, and quick when it is not.
+#[derive(Debug, Clone)]
+pub(super) enum Few<T> {
+    Listed(Vec<T>),
+    Hashed(HashSet<T>),
+}
+
+impl<T> Default for Few<T> {
+    fn default() -> Self {
+        Few::Listed(Vec::new())
+    }
+}
+
+impl<T: Eq + Hash> Few<T> {
+    /// Above this, looking through a list takes longer than hashing.
+    const LISTED: usize = 8;
+
+    pub fn contains(&self, item: &T) -> bool {
+        match self {
+            Few::Listed(list) => list.contains(item),
+            Few::Hashed(set) => set.contains(item),
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        let (list, set) = match self {
+            Few::Listed(list) => (Some(list), None),
+            Few::Hashed(set) => (None, Some(set)),
+        };
+        list.into_iter().flatten().chain(set.into_iter().flatten())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Few::Listed(list) => list.is_empty(),
+            Few::Hashed(set) => set.is_empty(),
+        }
+    }
+
+    fn insert(&mut self, item: T) -> bool {
+        match self {
+            Few::Listed(list) if list.contains(&item) => false,
+            Few::Listed(list) if list.len() < Self::LISTED => {
+                list.push(item);
+                true
+            }
+            Few::Listed(list) => {
+                *self = Few::Hashed(list.drain(..).chain([item]).collect());
+                true
+            }
+            Few::Hashed(set) => set.insert(item),
+        }
+    }
+
+    fn remove(&mut self, item: &T) -> bool {
+        match self {
+            Few::Listed(list) => match list.iter().position(|known| known == item) {
+                Some(at) => {
+                    list.swap_remove(at);
+                    true
+                }
+                None => false,
+            },
+            Few::Hashed(set) => set.remove(item),
+        }
+    }
 }
 
 impl Tuples {
@@ -108,18 +179,18 @@ impl Tuples {
 
     /// False when it was there already.
     pub fn insert(&mut self, tuple: Tuple) -> bool {
-        let key = (tuple.object.clone(), tuple.relation.clone());
-        let new = self.held.entry(tuple.holder.clone()).or_default().insert(key);
-        if new {
-            self.count += 1;
-            let given = self.given.entry(tuple.object).or_default().entry(tuple.relation).or_default();
-            match tuple.holder {
-                Holder::One(thing) => given.ones.insert(thing),
-                Holder::Set(thing, relation) => given.sets.insert((thing, relation)),
-                Holder::Everyone(kind) => given.everyone.insert(kind),
-            };
+        let tuple = self.with_kept_words(tuple);
+        let key = (tuple.object, tuple.relation);
+        if !self.held.entry(tuple.holder.clone()).or_default().insert(key.clone()) {
+            return false;
         }
-        new
+        self.count += 1;
+        let given = self.given.entry(key).or_default();
+        match tuple.holder {
+            Holder::One(thing) => given.ones.insert(thing),
+            Holder::Set(thing, relation) => given.sets.insert((thing, relation)),
+            Holder::Everyone(kind) => given.everyone.insert(kind),
+        }
     }
 
     /// False when it was not there.
@@ -133,31 +204,44 @@ impl Tuples {
             self.held.remove(&tuple.holder);
         }
         self.count -= 1;
-        if let Some(relations) = self.given.get_mut(&tuple.object) {
-            if let Some(given) = relations.get_mut(&tuple.relation) {
-                match &tuple.holder {
-                    Holder::One(thing) => given.ones.remove(thing),
-                    Holder::Set(thing, relation) => given.sets.remove(&(thing.clone(), relation.clone())),
-                    Holder::Everyone(kind) => given.everyone.remove(kind),
-                };
-                if given.ones.is_empty() && given.sets.is_empty() && given.everyone.is_empty() {
-                    relations.remove(&tuple.relation);
-                }
-            }
-            if relations.is_empty() {
-                self.given.remove(&tuple.object);
+        if let Some(given) = self.given.get_mut(&key) {
+            match &tuple.holder {
+                Holder::One(thing) => given.ones.remove(thing),
+                Holder::Set(thing, relation) => given.sets.remove(&(thing.clone(), relation.clone())),
+                Holder::Everyone(kind) => given.everyone.remove(kind),
+            };
+            if given.ones.is_empty() && given.sets.is_empty() && given.everyone.is_empty() {
+                self.given.remove(&key);
             }
         }
         true
     }
 
-    pub(super) fn given(&self, object: &Thing, relation: &str) -> Option<&Given> {
-        self.given.get(object)?.get(relation)
+    fn with_kept_words(&mut self, tuple: Tuple) -> Tuple {
+        let mut kept = |word: Arc<str>| match self.words.get(&word) {
+            Some(known) => known.clone(),
+            None => {
+                self.words.insert(word.clone());
+                word
+            }
+        };
+        let mut thing = |thing: Thing| Thing { kind: kept(thing.kind), id: thing.id };
+        let object = thing(tuple.object);
+        let holder = match tuple.holder {
+            Holder::One(one) => Holder::One(thing(one)),
+            Holder::Set(set, relation) => Holder::Set(thing(set), kept(relation)),
+            Holder::Everyone(kind) => Holder::Everyone(kept(kind)),
+        };
+        Tuple { object, relation: kept(tuple.relation), holder }
+    }
+
+    pub(super) fn given(&self, object: &Thing, relation: &Arc<str>) -> Option<&Given> {
+        self.given.get(&(object.clone(), relation.clone()))
     }
 
     /// What was given to exactly this holder.
     pub fn held_by(&self, holder: &Holder) -> impl Iterator<Item = &(Thing, Arc<str>)> {
-        self.held.get(holder).into_iter().flatten()
+        self.held.get(holder).into_iter().flat_map(Few::iter)
     }
 
     /// Every thing on which the subject was given something, itself or through the sets that it is in.
