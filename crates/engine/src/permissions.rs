@@ -10,6 +10,7 @@ use paddock_model::permissions::tuples::{Thing, Tuples};
 use paddock_model::permissions::{Object, Relation, Scope};
 use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result};
+use paddock_store::relations::Change;
 use paddock_store::{Store, Tx, Watch, relations};
 
 use crate::Engine;
@@ -34,6 +35,12 @@ impl Permissions {
         let known = RwLock::new(read_all(&mut store.read().await?).await?);
         let permissions =
             Arc::new(Permissions { store: store.clone(), known, reading: tokio::sync::Mutex::default() });
+        let told = Arc::downgrade(&permissions);
+        store.tell_relations(move |changes| {
+            if let Some(permissions) = told.upgrade() {
+                permissions.apply(changes);
+            }
+        });
         tokio::spawn(follow(Arc::downgrade(&permissions), news));
         Ok(permissions)
     }
@@ -60,20 +67,24 @@ impl Permissions {
             }
             return Ok(());
         }
+        self.apply(&changes);
+        Ok(())
+    }
+
+    fn apply(&self, changes: &[Change]) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         for change in changes {
-            // Another refresh may have been faster; a change that is known must not undo a later one.
+            // Another may have been faster; a change that is known must not undo a later one.
             if change.revision <= known.revision {
                 continue;
             }
             if change.given {
-                known.tuples.insert(change.tuple);
+                known.tuples.insert(change.tuple.clone());
             } else {
                 known.tuples.remove(&change.tuple);
             }
             known.revision = change.revision;
         }
-        Ok(())
     }
 
     fn known(&self) -> RwLockReadGuard<'_, Known> {

@@ -102,6 +102,14 @@ impl Store {
         self.changes.watch(tables)
     }
 
+    /// Has every change of a relation told, in order, before its commit is acknowledged. Only where this process has the
+    /// database to itself; elsewhere, watch the table and read [`relations::changes_since`].
+    pub fn tell_relations(&self, tell: impl Fn(&[relations::Change]) + Send + Sync + 'static) {
+        if let Database::Sqlite(sqlite) = &self.database {
+            sqlite.tell_relations(Box::new(tell));
+        }
+    }
+
     /// Whether other processes may use this database at the same time.
     pub fn is_shared(&self) -> bool {
         matches!(self.database, Database::Postgres(_))

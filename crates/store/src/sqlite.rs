@@ -8,7 +8,7 @@
 
 use std::ops::Deref;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rusqlite::OpenFlags;
@@ -16,6 +16,7 @@ use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
 
 use crate::changes::{Changed, Changes};
 use crate::memory::Memory;
+use crate::relations::Change;
 use crate::row::{FromRow, Row};
 use crate::value::Value;
 use crate::{Error, Result};
@@ -30,7 +31,10 @@ pub(crate) struct Sqlite {
     writer: Arc<tokio::sync::Mutex<Writer>>,
     committer: Arc<Committer>,
     pub memory: Arc<Memory>,
+    told: Arc<OnceLock<Tell>>,
 }
+
+type Tell = Box<dyn Fn(&[Change]) + Send + Sync>;
 
 struct Readers {
     path: std::path::PathBuf,
@@ -45,6 +49,8 @@ struct Writer {
     waiting: Vec<oneshot::Sender<Result<()>>>,
     /// What they have changed.
     changed: Vec<&'static str>,
+    relations: Vec<Change>,
+    told: Arc<OnceLock<Tell>>,
     memory: Arc<Memory>,
     changes: Arc<Changes>,
 }
@@ -72,11 +78,14 @@ impl Sqlite {
         connection.execute_batch("PRAGMA synchronous = FULL")?;
         connection.busy_timeout(Duration::ZERO)?;
         let memory = Arc::new(Memory::default());
+        let told = Arc::new(OnceLock::new());
         let writer = Writer {
             connection,
             begun: false,
             waiting: Vec::new(),
             changed: Vec::new(),
+            relations: Vec::new(),
+            told: told.clone(),
             memory: memory.clone(),
             changes: changes.clone(),
         };
@@ -88,7 +97,13 @@ impl Sqlite {
             writer,
             committer: Arc::new(Committer { wake, task }),
             memory,
+            told,
         })
+    }
+
+    /// The first to ask is the one that is told.
+    pub fn tell_relations(&self, tell: Tell) {
+        let _ = self.told.set(tell);
     }
 
     pub fn reader(&self) -> Result<Reader> {
@@ -188,7 +203,7 @@ impl Deref for Writing {
 }
 
 impl Writing {
-    pub async fn commit(mut self, changed: &[&'static str]) -> Result<()> {
+    pub async fn commit(mut self, changed: &[&'static str], relations: Vec<Change>) -> Result<()> {
         let on_disk = {
             let writer = self.writer.as_mut().expect("present until committed or dropped");
             if writer.notice_lost_batch() {
@@ -200,6 +215,7 @@ impl Writing {
             let (sender, receiver) = oneshot::channel();
             writer.waiting.push(sender);
             writer.changed.extend(changed);
+            writer.relations.extend(relations);
             receiver
         };
         self.committer.wake.notify_one();
@@ -238,6 +254,7 @@ impl Writer {
         }
         self.begun = false;
         self.changed.clear();
+        self.relations.clear();
         for waiter in self.waiting.drain(..) {
             let _ = waiter.send(Err(Error::unavailable("the disk refused a statement of the same commit")));
         }
@@ -262,6 +279,10 @@ impl Writer {
         for table in &changed {
             self.memory.forget(table);
         }
+        if let Some(tell) = self.told.get().filter(|_| !self.relations.is_empty()) {
+            tell(&self.relations);
+        }
+        self.relations.clear();
         if !changed.is_empty() {
             self.changes.tell(Changed::Tables(changed.into_iter().map(str::to_owned).collect()));
         }

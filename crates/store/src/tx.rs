@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::changes::{Changed, Changes, changed_table};
 use crate::memory::Key;
+use crate::relations::Change;
 use crate::row::{FromRow, Row};
 use crate::select::Finished;
 use crate::value::Value;
@@ -13,8 +14,8 @@ pub struct Tx {
     connection: Connection,
     /// What was changed so far; told to the watchers by the commit.
     changed: Vec<&'static str>,
-    /// The number of the last relation that was given or taken back.
-    relation_revision: Option<i64>,
+    /// The relations that were given or taken back, in order.
+    relations: Vec<Change>,
 }
 
 enum Connection {
@@ -29,19 +30,19 @@ impl Tx {
         Tx {
             connection: Connection::SqliteRead(sqlite.clone(), None),
             changed: Vec::new(),
-            relation_revision: None,
+            relations: Vec::new(),
         }
     }
 
     pub(crate) fn sqlite_write(writing: sqlite::Writing) -> Tx {
-        Tx { connection: Connection::SqliteWrite(writing), changed: Vec::new(), relation_revision: None }
+        Tx { connection: Connection::SqliteWrite(writing), changed: Vec::new(), relations: Vec::new() }
     }
 
     pub(crate) fn postgres(connection: postgres::Connection, changes: &Arc<Changes>) -> Tx {
         Tx {
             connection: Connection::Postgres(connection, changes.clone()),
             changed: Vec::new(),
-            relation_revision: None,
+            relations: Vec::new(),
         }
     }
 
@@ -149,18 +150,23 @@ impl Tx {
 
     /// The revision that relations reach with this transaction, if it changes any.
     pub fn relation_revision(&self) -> Option<i64> {
-        self.relation_revision
+        self.relations.last().map(|change| change.revision)
     }
 
-    pub(crate) fn note_relation_revision(&mut self, revision: i64) {
-        self.relation_revision = Some(revision);
+    pub(crate) fn note_relation(&mut self, change: Change) {
+        self.relations.push(change);
+    }
+
+    /// Whether another process may have to be told what changes here.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.connection, Connection::Postgres(..))
     }
 
     /// When this returns, the changes are on disk and visible to all, and the watchers are awake.
     pub async fn commit(self) -> Result<()> {
         match self.connection {
             Connection::SqliteRead(..) => Ok(()),
-            Connection::SqliteWrite(writing) => writing.commit(&self.changed).await,
+            Connection::SqliteWrite(writing) => writing.commit(&self.changed, self.relations).await,
             Connection::Postgres(connection, changes) => {
                 connection.commit(&self.changed).await?;
                 if !self.changed.is_empty() {
@@ -169,11 +175,6 @@ impl Tx {
                 Ok(())
             }
         }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn is_sqlite(&self) -> bool {
-        !matches!(self.connection, Connection::Postgres(..))
     }
 
     #[cfg(test)]
