@@ -6,7 +6,7 @@ mod sources;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-pub use setting::{DatabaseUrl, LogFormat, LogLevel, Origins, Seconds, Value, Whole};
+pub use setting::{Addresses, DatabaseUrl, LogFormat, LogLevel, Origins, Seconds, Value, Whole};
 pub use sources::{InForce, Refused, Source, command, load, reference};
 
 /// Declares the settings: the typed [`Config`], and the table from which flags, variables and the reference are made.
@@ -65,6 +65,8 @@ settings! {
     tls_key, "tls.key": Option<PathBuf> = "";
     /// Web pages that may call the API from another address, separated by commas.
     cors_origins, "cors.origins": Origins = "";
+    /// Addresses of proxies in front of this server, separated by commas; their X-Forwarded-For is believed.
+    trusted_proxies, "proxies.trusted": Addresses = "";
     /// How log lines look; auto means human on a terminal and json elsewhere.
     log_format, "log.format": LogFormat = "auto";
     /// What is logged: error, warn, info, debug, trace, or a filter such as info,paddock_store=debug.

@@ -21,6 +21,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::auth::Credentials;
 use conventions::cross_origin::CrossOrigin;
+use conventions::peer::Proxies;
 use conventions::rates::Rates;
 use conventions::schemas::Schemas;
 use conventions::{Limits, keep_conventions, method_not_allowed, no_such_path};
@@ -37,6 +38,7 @@ pub struct Parts {
     pub limits: Limits,
     pub cross_origin: CrossOrigin,
     pub rates: Rates,
+    pub proxies: Proxies,
     pub schemas: Schemas,
     pub document: Document,
     pub health: Health,

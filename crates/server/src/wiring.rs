@@ -24,6 +24,7 @@ use crate::auth::{Credentials, install_crypto};
 use crate::config::Config;
 use crate::http::conventions::Limits;
 use crate::http::conventions::cross_origin::CrossOrigin;
+use crate::http::conventions::peer::Proxies;
 use crate::http::conventions::rates::Rates;
 use crate::http::conventions::schemas::Schemas;
 use crate::http::health::Health;
@@ -126,6 +127,7 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
             tls: config.tls_certificate.is_some(),
         },
         cross_origin: CrossOrigin(config.cors_origins.0.clone()),
+        proxies: Proxies(config.trusted_proxies.0.clone()),
         rates: Rates::new(
             config.requests_per_minute.0,
             config.burst.0,

@@ -276,6 +276,20 @@ async fn failed_authentications_are_limited_without_harm_to_valid_callers() {
 }
 
 #[tokio::test]
+async fn behind_a_trusted_proxy_each_address_has_its_own_limit() {
+    let flags = ["--limits-failed-authentications-per-minute", "1", "--proxies-trusted", "127.0.0.1"];
+    let world = World::with(On::Sqlite, &flags, LOOPS).await;
+    let guess = |from: &'static str| {
+        world.send(world.anonymous("GET", TENANTS).bearer_auth("nonsense").header("x-forwarded-for", from))
+    };
+    guess("198.51.100.1").await.expect(401);
+    guess("198.51.100.1").await.expect(429);
+    guess("198.51.100.2").await.expect(401);
+    // What the client itself writes in front does not help it.
+    guess("203.0.113.5, 198.51.100.1").await.expect(429);
+}
+
+#[tokio::test]
 async fn without_a_valid_credential_nothing_is_done() {
     let world = World::with(On::Sqlite, &["--limits-failed-authentications-per-minute", "1000"], LOOPS).await;
     let mut forged = world.token.clone();

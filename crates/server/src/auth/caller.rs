@@ -11,7 +11,6 @@ use paddock_model::{Error, Result};
 
 use super::Identity;
 use crate::http::App;
-use crate::http::conventions::peer::Peer;
 use crate::http::conventions::problem::Failure;
 use crate::http::conventions::request_id::RequestId;
 
@@ -51,7 +50,7 @@ async fn identify(app: &App, parts: &Parts) -> Result<Identity> {
             && !matches!(error.code, "credential_missing" | "credential_expired")
     };
     if verified.as_ref().is_err_and(guesses) {
-        app.rates.count_failed_authentication(Peer::of(&parts.extensions))?;
+        app.rates.count_failed_authentication(app.proxies.client(parts))?;
     }
     verified
 }

@@ -1,6 +1,6 @@
 //! The kinds of values that settings have: how they are read, shown, and described when refused.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -134,6 +134,26 @@ impl Value for LogFormat {
 
     fn show(&self) -> String {
         format!("{self:?}").to_lowercase()
+    }
+}
+
+/// Addresses without ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Addresses(pub Vec<IpAddr>);
+
+impl Value for Addresses {
+    fn allowed() -> String {
+        "addresses such as 10.0.0.1 or fd00::1, separated by commas".to_owned()
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        let texts = text.split(',').map(str::trim).filter(|text| !text.is_empty());
+        let addresses: Result<Vec<_>, _> = texts.map(str::parse).collect();
+        addresses.map(Addresses).map_err(|_| "one of them is not an address".to_owned())
+    }
+
+    fn show(&self) -> String {
+        self.0.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(",")
     }
 }
 

@@ -2,15 +2,63 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use http::Extensions;
+use http::request::Parts;
 
 /// Put into every request by the listener.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer(pub SocketAddr);
 
 impl Peer {
-    pub fn of(extensions: &Extensions) -> IpAddr {
+    fn of(parts: &Parts) -> IpAddr {
         let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        extensions.get::<Peer>().map_or(unspecified, |peer| peer.0.ip().to_canonical())
+        parts.extensions.get::<Peer>().map_or(unspecified, |peer| peer.0.ip().to_canonical())
+    }
+}
+
+/// The proxies that stand in front of this server.
+pub struct Proxies(pub Vec<IpAddr>);
+
+impl Proxies {
+    /// The address that the request came from: behind proxies of ours, the last one that is none of them. What stands
+    /// further left in the header was written by the client, who may write anything.
+    pub fn client(&self, parts: &Parts) -> IpAddr {
+        let mut client = Peer::of(parts);
+        let headers: Vec<_> =
+            parts.headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok()).collect();
+        let hops = headers.iter().rev().flat_map(|value| value.rsplit(','));
+        for hop in hops {
+            if !self.0.contains(&client) {
+                break;
+            }
+            let Ok(address) = hop.trim().parse::<IpAddr>() else { break };
+            client = address.to_canonical();
+        }
+        client
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_proxies_of_ours_are_believed() {
+        let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
+        let proxies = Proxies(vec![ip("10.0.0.1"), ip("10.0.0.2")]);
+        for (peer, forwarded, client) in [
+            ("203.0.113.9:1", "198.51.100.1", "203.0.113.9"),
+            ("10.0.0.1:1", "", "10.0.0.1"),
+            ("10.0.0.1:1", "198.51.100.1", "198.51.100.1"),
+            ("10.0.0.1:1", "1.1.1.1, 198.51.100.1", "198.51.100.1"),
+            ("10.0.0.1:1", "1.1.1.1, 198.51.100.1, 10.0.0.2", "198.51.100.1"),
+            ("10.0.0.1:1", "nonsense", "10.0.0.1"),
+            ("[::ffff:10.0.0.1]:1", "2001:db8::1", "2001:db8::1"),
+        ] {
+            let request =
+                http::Request::builder().header("x-forwarded-for", forwarded).body(()).expect("a request");
+            let (mut parts, ()) = request.into_parts();
+            parts.extensions.insert(Peer(peer.parse().expect("an address")));
+            assert_eq!(proxies.client(&parts), ip(client), "{peer} {forwarded}");
+        }
     }
 }
