@@ -99,6 +99,16 @@ settings! {
     stuck_after, "loops.stuck_seconds": Seconds<1, 86400> = "300";
 }
 
+impl Default for Config {
+    fn default() -> Self {
+        let default = |key: &str| {
+            SETTINGS.iter().find(|setting| setting.key == key).map_or("", |setting| setting.default)
+        };
+        Config::from_texts(|key| default(key).to_owned())
+            .expect("every default is allowed; a test tries them")
+    }
+}
+
 impl Config {
     /// What no single setting can say.
     fn contradictions(&self) -> Vec<String> {

@@ -20,6 +20,7 @@ use tower_http::compression::{Compression, CompressionLayer};
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::auth::Credentials;
+use crate::config::Config;
 use conventions::cross_origin::CrossOrigin;
 use conventions::peer::Proxies;
 use conventions::rates::Rates;
@@ -65,10 +66,10 @@ fn api() -> OpenApiRouter<App> {
     OpenApiRouter::new().merge(permissions::routes()).merge(tenants::routes())
 }
 
-/// The contract as the code says it.
-pub fn document() -> Document {
+/// The contract as the code says it, with the limits that are in force.
+pub fn document(config: &Config) -> Document {
     let (_, described) = OpenApiRouter::new().nest("/api/v1", api()).merge(meta::routes()).split_for_parts();
-    Document::complete(&described)
+    Document::complete(&described, config)
 }
 
 /// Everything there is.

@@ -66,7 +66,7 @@ fn command() -> Command {
 fn run(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
     let matches = command().get_matches_from(arguments);
     if matches.subcommand_matches("openapi").is_some() {
-        print!("{}", std::str::from_utf8(&http::document().json)?);
+        print!("{}", std::str::from_utf8(&http::document(&Config::default()).json)?);
         return Ok(());
     }
     if matches.subcommand_matches("config").is_some_and(|config| config.get_flag("reference")) {

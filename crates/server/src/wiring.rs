@@ -116,7 +116,7 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
     let loops = reconcile::Settings { lease: config.lease.0, stuck_after: config.stuck_after.0 };
     let runner = Runner::start(&engine, world.loops, loops);
     let draining = CancellationToken::new();
-    let document = http::document();
+    let document = http::document(config);
     let app = App::new(Parts {
         engine: engine.clone(),
         credentials: Credentials::new(AccessTokens::load(&engine).await?),

@@ -11,7 +11,7 @@ use world::{Contract, On, World};
 
 #[test]
 fn the_committed_contract_is_fresh() {
-    let live = paddock_server::http::document().json;
+    let live = paddock_server::http::document(&paddock_server::config::Config::default()).json;
     let live = std::str::from_utf8(&live).expect("text");
     assert!(
         paddock_api::OPENAPI_JSON == live,

@@ -472,6 +472,18 @@ async fn the_contract_comes_as_json_or_yaml() {
 }
 
 #[tokio::test]
+async fn the_contract_names_the_limits_that_are_in_force() {
+    let world =
+        World::with(On::Sqlite, &["--limits-body-bytes", "4096", "--limits-burst", "77"], LOOPS).await;
+    let document = world.send(world.anonymous("GET", "/-/openapi/schema")).await.expect(200).json();
+    let description = document["info"]["description"].as_str().expect("a description");
+    assert!(
+        description.contains("4096 bytes a body") && description.contains("a burst of 77"),
+        "{description}"
+    );
+}
+
+#[tokio::test]
 async fn operations_can_have_an_address_of_their_own() {
     let port =
         std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();

@@ -8,6 +8,8 @@ use utoipa::openapi::OpenApi;
 
 use paddock_api::problem::Problem;
 
+use crate::config::Config;
+
 /// The OpenAPI document, ready to be sent.
 pub struct Document {
     pub value: Value,
@@ -162,24 +164,33 @@ const EVERY: &[Shared] = &[
 
 const METHODS: &[&str] = &["get", "post", "put", "delete"];
 
-const DESCRIPTION: &str = "\
+fn description(config: &Config) -> String {
+    format!(
+        "\
 Paddock deploys emulated Android devices from snapshots, and looks after those snapshots.
 
 Conventions: members are camelCase, times are RFC 3339 in UTC, unknown members are refused. Lists come in pages \
 (`limit`, `cursor`). Every error is a problem document (RFC 9457) with a stable `code`. `ETag` and `If-Match` guard \
 against lost updates; `Idempotency-Key` makes a POST safe to repeat for 24 hours.
 
-Limits, unless configured otherwise: 1 MiB a body, 200 a page, 6,000 requests a minute a caller with a burst of 600, \
-20 failed authentications a minute an address.";
+Limits of this server: {} bytes a body, 200 a page, {} requests a minute a caller with a burst of {}, {} failed \
+authentications a minute an address, {} s a request.",
+        config.body_bytes.0,
+        config.requests_per_minute.0,
+        config.burst.0,
+        config.failed_authentications_per_minute.0,
+        config.request_time.0.as_secs(),
+    )
+}
 
 impl Document {
     /// Adds to the handlers' own words what every operation has: errors, headers, parameters, security.
-    pub fn complete(described: &OpenApi) -> Document {
+    pub fn complete(described: &OpenApi, config: &Config) -> Document {
         let mut document = json!(described);
         document["info"] = json!({
             "title": "Paddock",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": DESCRIPTION,
+            "description": description(config),
             "contact": { "name": "Paddock's maintainers", "url": "https://paddock.invalid/" },
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         });

@@ -178,7 +178,7 @@ pub struct Contract(pub Value);
 
 impl Contract {
     pub fn new() -> Self {
-        Contract(paddock_server::http::document().value)
+        Contract(paddock_server::http::document(&Config::default()).value)
     }
 
     /// Every operation as (path template, method, operation).
