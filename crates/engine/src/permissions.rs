@@ -41,7 +41,9 @@ impl Permissions {
                 permissions.apply(changes);
             }
         });
-        tokio::spawn(follow(Arc::downgrade(&permissions), news));
+        if store.is_shared() {
+            tokio::spawn(follow(Arc::downgrade(&permissions), news));
+        }
         Ok(permissions)
     }
 
@@ -102,7 +104,7 @@ async fn read_all(tx: &mut Tx) -> paddock_store::Result<Known> {
     Ok(Known { tuples, revision })
 }
 
-/// Hears of every change, those of other replicas too, for as long as the engine lives.
+/// Hears of what other replicas change, for as long as the engine lives.
 async fn follow(permissions: Weak<Permissions>, mut news: Watch) {
     loop {
         news.changed().await;

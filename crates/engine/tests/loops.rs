@@ -20,7 +20,7 @@ struct World {
     engine: Engine,
     clock: Arc<ManualClock>,
     admin: Caller,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl World {
@@ -38,7 +38,7 @@ impl World {
             request_id: "test".into(),
             once: None,
         };
-        World { engine, clock, admin, _folder: folder }
+        World { engine, clock, admin, folder }
     }
 
     async fn create(&self, name: &str, key: Option<&str>) {
@@ -73,7 +73,10 @@ async fn every_loop_leaves_a_settled_world_alone() {
     world.clock.advance(Duration::from_secs(48 * 60 * 60));
     for each in reconcile::LOOPS {
         world.run(*each).await;
+        let written = || std::fs::read(world.folder.path().join("paddock.db-wal")).expect("the log");
+        let before = written();
         assert_eq!(world.run(*each).await, Report { changed: 0 }, "{}", each.name);
+        assert!(written() == before, "{} has written", each.name);
     }
 }
 

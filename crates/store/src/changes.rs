@@ -46,8 +46,8 @@ impl Watch {
                 Ok(Changed::Tables(tables))
                     if !tables.iter().any(|table| self.tables.contains(&table.as_str())) => {}
                 Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => return,
-                // The store is gone, and with it every change.
-                Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+                // The store is gone; whoever still waits for it has to look.
+                Err(broadcast::error::RecvError::Closed) => return,
             }
         }
     }
