@@ -40,6 +40,16 @@ struct Claims {
 
 /// A new token for the user, who signed in at that time; signed with the newest key.
 pub async fn mint(engine: &Engine, user: UserId, authenticated_at: Timestamp) -> Result<String> {
+    mint_for(engine, user, authenticated_at, ISSUER).await
+}
+
+/// The same for an audience that may be another than this server.
+pub async fn mint_for(
+    engine: &Engine,
+    user: UserId,
+    authenticated_at: Timestamp,
+    audience: &str,
+) -> Result<String> {
     let keys = signing_keys::list(engine).await?;
     let key = keys.first().ok_or_else(|| Error::internal("there is no signing key"))?;
     let now = engine.now();
@@ -47,7 +57,7 @@ pub async fn mint(engine: &Engine, user: UserId, authenticated_at: Timestamp) ->
     engine.random().fill(&mut id);
     let claims = Claims {
         iss: ISSUER.to_owned(),
-        aud: ISSUER.to_owned(),
+        aud: audience.to_owned(),
         sub: user.to_string(),
         iat: now.as_second(),
         exp: now.as_second() + LIFETIME.as_secs() as i64,

@@ -379,7 +379,8 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     if guarded {
         answers.extend([&UNAUTHENTICATED, &FORBIDDEN, &NOT_ACCEPTABLE]);
     }
-    if guarded && path.contains('{') {
+    // A body may name what is not there, too.
+    if guarded && (path.contains('{') || has_body) {
         answers.push(&NOT_FOUND);
     }
     if has_body {

@@ -3,8 +3,9 @@
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use paddock_engine::reconcile::{LOOPS, Loop};
@@ -195,6 +196,13 @@ impl World {
         access_token::mint(&self.server.engine, user, now).await.expect("a token")
     }
 
+    /// A token of ours as another server would want it.
+    pub async fn token_for_audience(&self, audience: &str) -> String {
+        let admin = users::first_admin(&self.server.engine).await.expect("the first admin");
+        let now = self.server.engine.now();
+        access_token::mint_for(&self.server.engine, admin.id, now, audience).await.expect("a token")
+    }
+
     /// Whether the holder of this credential may.
     pub async fn may(&self, token: &str, relation: &str, object: &str) -> bool {
         let path = format!("/api/v1/permissions/check?relation={relation}&object={object}");
@@ -225,11 +233,16 @@ pub async fn new_postgres_database() -> String {
 }
 
 /// The published contract, against which every answer is held.
-pub struct Contract(pub Value);
+pub struct Contract(pub &'static Value);
+
+/// Schemas that were compiled before, by their text: that takes a thousand times as long as using one.
+static COMPILED: Mutex<BTreeMap<String, Arc<jsonschema::Validator>>> = Mutex::new(BTreeMap::new());
 
 impl Contract {
     pub fn new() -> Self {
-        Contract(paddock_server::http::document(&Config::default()).value)
+        static DOCUMENT: LazyLock<Value> =
+            LazyLock::new(|| paddock_server::http::document(&Config::default()).value);
+        Contract(&DOCUMENT)
     }
 
     /// Every operation as (path template, method, operation).
@@ -257,13 +270,13 @@ impl Contract {
             assert_eq!(answer.json()["requestId"], answer.header("x-request-id"));
             assert_eq!(answer.json()["status"], status);
         }
-        let documented = if method == "HEAD" { "GET" } else { method };
-        let operations = self.operations();
-        let Some((_, _, operation)) =
-            operations.iter().find(|(template, verb, _)| verb == documented && matches(template, path))
-        else {
-            return;
-        };
+        let documented = if method == "HEAD" { "GET" } else { method }.to_lowercase();
+        let paths = self.0["paths"].as_object().expect("paths");
+        // A path without place holders is the better match.
+        let item = paths
+            .get(path)
+            .or_else(|| paths.iter().find(|(template, _)| matches(template, path)).map(|(_, item)| item));
+        let Some(operation) = item.and_then(|item| item.get(&documented)) else { return };
         let response = self.resolve(&operation["responses"][status.to_string()]);
         assert!(response.is_object(), "{method} {path} does not document {status}: {answer:?}");
         if method == "HEAD" || status == 304 {
@@ -294,6 +307,20 @@ impl Contract {
         }
     }
 
+    fn compiled(&self, schema: &Value) -> Arc<jsonschema::Validator> {
+        let text = schema.to_string();
+        let known = COMPILED.lock().expect("no test panicked here").get(&text).cloned();
+        known.unwrap_or_else(|| {
+            let mut schema = schema.clone();
+            schema["components"] = self.0["components"].clone();
+            let compiled =
+                jsonschema::options().should_validate_formats(true).build(&schema).expect("a valid schema");
+            let compiled = Arc::new(compiled);
+            COMPILED.lock().expect("no test panicked here").insert(text, compiled.clone());
+            compiled
+        })
+    }
+
     pub fn resolve<'a>(&'a self, value: &'a Value) -> &'a Value {
         match value["$ref"].as_str() {
             Some(reference) => {
@@ -304,10 +331,7 @@ impl Contract {
     }
 
     pub fn validate(&self, schema: &Value, value: &Value) {
-        let mut schema = schema.clone();
-        schema["components"] = self.0["components"].clone();
-        let validator =
-            jsonschema::options().should_validate_formats(true).build(&schema).expect("a valid schema");
+        let validator = self.compiled(schema);
         let faults: Vec<String> = validator
             .iter_errors(value)
             .map(|fault| format!("{} at {}", fault, fault.instance_path()))

@@ -1,0 +1,289 @@
+//! Who may do what: every operation of the contract, tried by every kind of caller, on what is theirs, on what is another
+//! tenant's, and on what is not there. The outcome is held against a committed table.
+//!
+//! `BLESS=1 cargo test -p paddock-server --test matrix` writes the table anew; read its difference before you commit it.
+
+mod world;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use paddock_engine::reconcile::LOOPS;
+use serde_json::{Value, json};
+use world::{Contract, On, World};
+
+const TABLE: &str = "tests/matrix.txt";
+
+/// Everyone who tries. The other tenant's admin is at home in `other`, all the rest in `own`.
+const CALLERS: [&str; 13] = [
+    "none",
+    "garbage",
+    "expired",
+    "wrong_audience",
+    "stranger",
+    "leaver",
+    "member",
+    "operator",
+    "auditor",
+    "tenant_admin",
+    "other_admin",
+    "api_key",
+    "global_admin",
+];
+
+const TARGETS: [&str; 3] = ["own", "other", "absent"];
+
+/// Things of one tenant, for one try.
+#[derive(Clone)]
+struct Things {
+    tenant: String,
+    group: String,
+    /// A member, who is in the group.
+    user: String,
+    key: String,
+}
+
+struct Stage {
+    world: World,
+    credentials: BTreeMap<&'static str, Option<String>>,
+    ids: BTreeMap<&'static str, String>,
+    round: usize,
+}
+
+impl Stage {
+    async fn new() -> Stage {
+        let flags = [
+            "--limits-costly-per-minute",
+            "1000000",
+            "--limits-failed-authentications-per-minute",
+            "1000000",
+            "--limits-requests-per-minute",
+            "10000000",
+            "--limits-burst",
+            "10000000",
+        ];
+        let world = World::with(On::Sqlite, &flags, LOOPS).await;
+        let mut ids = BTreeMap::new();
+        for name in ["stranger", "leaver", "member", "operator", "auditor", "tenant_admin", "other_admin"] {
+            ids.insert(name, world.user(&name.replace('_', "-")).await);
+        }
+        let expired = world.token_of(&ids["tenant_admin"]).await;
+        world.clock.advance(Duration::from_secs(16 * 60));
+        let mut stage = Stage { world, credentials: BTreeMap::new(), ids, round: 0 };
+        stage.world.token = stage.admins_token().await;
+        let mut credentials: BTreeMap<&'static str, Option<String>> = BTreeMap::new();
+        for (name, id) in &stage.ids {
+            credentials.insert(name, Some(stage.world.token_of(id).await));
+        }
+        credentials.insert("none", None);
+        credentials.insert("garbage", Some("garbage".to_owned()));
+        credentials.insert("expired", Some(expired));
+        credentials.insert("wrong_audience", Some(stage.world.token_for_audience("urn:other").await));
+        credentials.insert("global_admin", Some(stage.world.token.clone()));
+        stage.credentials = credentials;
+        stage
+    }
+
+    async fn admins_token(&self) -> String {
+        let admin = paddock_engine::users::first_admin(&self.world.server.engine).await.expect("the admin");
+        self.world.token_of(&admin.id.to_string()).await
+    }
+
+    /// Two tenants with everything in them, untouched.
+    async fn set(&mut self) -> (Things, Things) {
+        self.round += 1;
+        let own = self.things(&format!("own-{}", self.round)).await;
+        let other = self.things(&format!("other-{}", self.round)).await;
+        for (name, role) in [
+            ("leaver", "member"),
+            ("member", "member"),
+            ("operator", "operator"),
+            ("auditor", "auditor"),
+            ("tenant_admin", "admin"),
+        ] {
+            self.world.join(&own.tenant, &self.ids[name], role).await;
+        }
+        self.world.join(&other.tenant, &self.ids["other_admin"], "admin").await;
+        let path = format!("/api/v1/tenants/{}/members", own.tenant);
+        let leaver = format!("{path}/{}", self.ids["leaver"]);
+        self.world.call("DELETE", &leaver, None).await.expect(204);
+        let body = json!({ "tenantId": own.tenant, "name": "ci", "scopes": ["device:read", "device:write"] });
+        let key = self.world.call("POST", "/api/v1/api_keys", Some(body)).await.expect(201).json();
+        let key = key["key"].as_str().expect("a key").to_owned();
+        self.credentials.insert("api_key", Some(key));
+        (own, other)
+    }
+
+    async fn things(&self, name: &str) -> Things {
+        let world = &self.world;
+        let tenant = world.tenant(name).await;
+        let group = world.group(&tenant, "qa").await;
+        let user = world.user(&format!("victim-{name}")).await;
+        world.join(&tenant, &user, "member").await;
+        let body = json!({ "userId": user });
+        world.call("POST", &format!("/api/v1/groups/{group}/members"), Some(body)).await.expect(201);
+        let grant = json!({ "object": format!("tenant:{tenant}"), "relation": "auditor" });
+        world.call("POST", &format!("/api/v1/groups/{group}/grants"), Some(grant)).await.expect(201);
+        let owner = world.token_of(&user).await;
+        let body = json!({ "tenantId": tenant, "name": "key", "scopes": ["device:read"] });
+        let key = world.call_as(&owner, "POST", "/api/v1/api_keys", Some(body)).await.expect(201).id();
+        Things { tenant, group, user, key }
+    }
+}
+
+fn nothing() -> Things {
+    const NOTHING: &str = "01jcr8e8v0e9bvqz3tz4d0wq2h";
+    Things {
+        tenant: format!("ten_{NOTHING}"),
+        group: format!("grp_{NOTHING}"),
+        user: format!("usr_{NOTHING}"),
+        key: format!("key_{NOTHING}"),
+    }
+}
+
+/// The request that tries an operation on these things. A new operation needs a row here.
+fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Value>) {
+    let Things { tenant, group, user, key } = things;
+    let api = |rest: String| format!("/api/v1{rest}");
+    match operation {
+        "admins.create" => (api("/admins".into()), Some(json!({ "subject": format!("user:{user}") }))),
+        "admins.delete" => (api(format!("/admins/user:{user}")), None),
+        "admins.list" => (api("/admins".into()), None),
+        "api_keys.create" => (
+            api("/api_keys".into()),
+            Some(json!({ "tenantId": tenant, "name": "k", "scopes": ["device:read"] })),
+        ),
+        "api_keys.delete" | "api_keys.get" => (api(format!("/api_keys/{key}")), None),
+        "api_keys.list" => (api(format!("/api_keys?tenantId={tenant}")), None),
+        "audit.list" => (api(format!("/audit?tenantId={tenant}")), None),
+        "grants.create" => {
+            let body = json!({ "object": format!("tenant:{tenant}"), "relation": "operator" });
+            (api(format!("/groups/{group}/grants")), Some(body))
+        }
+        "grants.delete" => (api(format!("/groups/{group}/grants/auditor@tenant:{tenant}")), None),
+        "grants.list" => (api(format!("/groups/{group}/grants")), None),
+        "groups.add_member" => (api(format!("/groups/{group}/members")), Some(json!({ "userId": user }))),
+        "groups.create" => {
+            (api(format!("/tenants/{tenant}/groups")), Some(json!({ "name": format!("new-{round}") })))
+        }
+        "groups.delete" | "groups.get" => (api(format!("/groups/{group}")), None),
+        "groups.list" => (api(format!("/tenants/{tenant}/groups")), None),
+        "groups.list_members" => (api(format!("/groups/{group}/members")), None),
+        "groups.remove_member" => (api(format!("/groups/{group}/members/{user}")), None),
+        "groups.update" => (api(format!("/groups/{group}")), Some(json!({ "name": "renamed" }))),
+        "invitations.create" => (api(format!("/users/{user}/invitations")), Some(json!({}))),
+        "members.add" => {
+            (api(format!("/tenants/{tenant}/members")), Some(json!({ "userId": user, "role": "operator" })))
+        }
+        "members.get" | "members.remove" => (api(format!("/tenants/{tenant}/members/{user}")), None),
+        "members.list" => (api(format!("/tenants/{tenant}/members")), None),
+        "permissions.check" => {
+            (api(format!("/permissions/check?relation=can_view&object=tenant:{tenant}")), None)
+        }
+        "permissions.check_many" => {
+            let body = json!({
+                "relation": "can_view", "object": format!("tenant:{tenant}"), "subject": format!("user:{user}"),
+            });
+            (api("/permissions/check".into()), Some(body))
+        }
+        "permissions.me" => (api("/permissions/me".into()), None),
+        "permissions.whoami" => (api("/whoami".into()), None),
+        "tenants.create" => (api("/tenants".into()), Some(json!({ "name": format!("try-{round}") }))),
+        "tenants.delete" | "tenants.get" => (api(format!("/tenants/{tenant}")), None),
+        "tenants.list" => (api("/tenants".into()), None),
+        "tenants.update" => {
+            (api(format!("/tenants/{tenant}")), Some(json!({ "name": format!("re-{round}") })))
+        }
+        "users.create" => (api("/users".into()), Some(json!({ "login": format!("new-{round}") }))),
+        "users.get" => (api(format!("/users/{user}")), None),
+        "users.list" => (api("/users".into()), None),
+        "users.update" => (api(format!("/users/{user}")), Some(json!({ "name": "Renamed" }))),
+        unknown => panic!("{unknown} has no row here: say how it is tried, and check who may"),
+    }
+}
+
+/// What a caller who sees nothing may still ask: about itself, and lists of what it sees.
+const FOR_ANYONE: &[&str] = &[
+    "api_keys.list",
+    "audit.list",
+    "permissions.check",
+    "permissions.me",
+    "permissions.whoami",
+    "tenants.list",
+    "users.list",
+];
+
+#[tokio::test]
+async fn everyone_may_do_what_the_table_says_and_nothing_else() {
+    let contract = Contract::new();
+    let operations: BTreeMap<String, String> = contract
+        .operations()
+        .into_iter()
+        .filter(|(path, ..)| path.starts_with("/api/"))
+        .map(|(_, method, operation)| (operation["operationId"].as_str().expect("a name").to_owned(), method))
+        .collect();
+    let mut stage = Stage::new().await;
+    let (mut own, mut other) = stage.set().await;
+    let (mut table, mut tries) = (header(), 0);
+    for (operation, method) in &operations {
+        for target in TARGETS {
+            let mut row = format!("{operation:<24} {target:<7}");
+            for caller in CALLERS {
+                let things = match target {
+                    "own" => own.clone(),
+                    "other" => other.clone(),
+                    _ => nothing(),
+                };
+                let (path, body) = attempt(operation, &things, tries);
+                let request = stage.world.anonymous(method, &path);
+                let request = match &stage.credentials[caller] {
+                    Some(credential) => request.bearer_auth(credential),
+                    None => request,
+                };
+                let answer = stage
+                    .world
+                    .send(body.into_iter().fold(request, |request, body| request.json(&body)))
+                    .await;
+                tries += 1;
+                let status = answer.status.as_u16();
+                write!(row, " {status:>width$}", width = caller.len()).expect("text");
+                if matches!(caller, "none" | "garbage" | "expired" | "wrong_audience") {
+                    assert_eq!(status, 401, "{caller} {operation} {target}: {answer:?}");
+                }
+                if matches!(caller, "stranger" | "leaver") && !FOR_ANYONE.contains(&operation.as_str()) {
+                    assert!(matches!(status, 403 | 404), "{caller} {operation} {target}: {answer:?}");
+                }
+                if answer.status.is_success() && method != "GET" {
+                    (own, other) = stage.set().await;
+                }
+            }
+            table.push_str(&row);
+            table.push('\n');
+        }
+    }
+    println!("{tries} tries of {} operations", operations.len());
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(TABLE);
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&file, &table).expect("the table is written");
+    }
+    let committed = std::fs::read_to_string(&file).unwrap_or_default();
+    for (line, (was, is)) in committed.lines().zip(table.lines()).enumerate() {
+        assert_eq!(is, was, "line {} of {TABLE}: someone may do more or less than before", line + 1);
+    }
+    assert_eq!(table.lines().count(), committed.lines().count(), "{TABLE} has other rows");
+}
+
+fn header() -> String {
+    let mut header = String::from(
+        "# What each operation answers to each caller. `own` is a tenant in which the caller has its role (the other\n\
+         # tenant's admin: none), `other` is another tenant, `absent` is nothing at all.\n",
+    );
+    write!(header, "{:<24} {:<7}", "# operation", "target").expect("text");
+    for caller in CALLERS {
+        write!(header, " {caller}").expect("text");
+    }
+    header.push('\n');
+    header
+}
