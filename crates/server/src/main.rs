@@ -5,7 +5,8 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use paddock_engine::users;
+use paddock_engine::{audit, users};
+use paddock_model::audit::Verified;
 use paddock_server::auth::access_token;
 use paddock_server::config::{self, Config, InForce};
 use paddock_server::http::{self, meta::Build};
@@ -55,6 +56,17 @@ fn command() -> Command {
         )
         .subcommand(Command::new("openapi").about("Print the contract (OpenAPI 3.1, JSON)"))
         .subcommand(
+            Command::new("audit")
+                .about("Look after the audit")
+                .subcommand_required(true)
+                .arg_required_else_help(true)
+                .subcommand(
+                    Command::new("verify").about(
+                        "Follow every chain of events from its beginning, and say where one was changed",
+                    ),
+                ),
+        )
+        .subcommand(
             Command::new("admin")
                 .about("Break-glass help for the first admin")
                 .subcommand_required(true)
@@ -81,6 +93,7 @@ fn run(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
             }
             Ok(())
         }
+        Some("audit") => runtime()?.block_on(verify_audit(&config)),
         Some("admin") => runtime()?.block_on(print_token(&config)),
         _ => runtime()?.block_on(serve(&config)),
     }
@@ -104,6 +117,24 @@ async fn print_token(config: &Config) -> anyhow::Result<()> {
     let engine = wiring::join(config, &World::real(BUILD)).await?;
     let admin = users::first_admin(&engine).await.map_err(|error| anyhow::anyhow!("{}", error.detail))?;
     println!("{}", access_token::mint(&engine, admin.id, engine.now()).await?);
+    Ok(())
+}
+
+async fn verify_audit(config: &Config) -> anyhow::Result<()> {
+    let engine = wiring::join(config, &World::real(BUILD)).await?;
+    let chains = audit::verify(&engine).await?;
+    let mut broken = 0;
+    for Verified { tenant, events, broken_at } in chains {
+        let chain = tenant.map_or_else(|| "the installation".to_owned(), |tenant| tenant.to_string());
+        match broken_at {
+            None => println!("{chain}: {events} events, as they were written"),
+            Some(number) => {
+                broken += 1;
+                println!("{chain}: {events} events, CHANGED at number {number} or removed from there on");
+            }
+        }
+    }
+    anyhow::ensure!(broken == 0, "{broken} chains are not as they were written; compare with a backup");
     Ok(())
 }
 

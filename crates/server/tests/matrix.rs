@@ -42,6 +42,8 @@ struct Things {
     group: String,
     /// A member, who is in the group.
     user: String,
+    /// A member who is not.
+    newcomer: String,
     key: String,
 }
 
@@ -116,12 +118,45 @@ impl Stage {
         (own, other)
     }
 
+    /// A change leaves one event, a refusal leaves one, and nothing else leaves any.
+    async fn hold_against_audit(&self, operation: &str, number: usize, answer: &world::Answer) {
+        let (status, code) = (answer.status.as_u16(), answer.text.clone());
+        let page = self.world.call("GET", "/api/v1/audit?limit=10", None).await.expect(200).json();
+        let id = format!("try-{number}");
+        let events: Vec<&Value> = page["items"]
+            .as_array()
+            .expect("items")
+            .iter()
+            .filter(|event| event["requestId"] == id.as_str())
+            .collect();
+        let outcome = match status {
+            200..300 if operation != "permissions.check_many" => Some("done"),
+            403 => Some("refused"),
+            401 if !code.contains("credential_missing") && !code.contains("credential_expired") => {
+                Some("refused")
+            }
+            _ => None,
+        };
+        match outcome {
+            Some(outcome) => {
+                assert_eq!(events.len(), 1, "{operation}: {events:#?} {answer:?}");
+                assert_eq!(events[0]["outcome"], outcome, "{operation}");
+                assert_eq!(events[0]["action"], operation);
+            }
+            // What is there but hidden is told to the audit a moment later.
+            None if status == 404 => {}
+            None => assert!(events.is_empty(), "{operation}: {events:#?} {answer:?}"),
+        }
+    }
+
     async fn things(&self, name: &str) -> Things {
         let world = &self.world;
         let tenant = world.tenant(name).await;
         let group = world.group(&tenant, "qa").await;
         let user = world.user(&format!("victim-{name}")).await;
         world.join(&tenant, &user, "member").await;
+        let newcomer = world.user(&format!("newcomer-{name}")).await;
+        world.join(&tenant, &newcomer, "member").await;
         let body = json!({ "userId": user });
         world.call("POST", &format!("/api/v1/groups/{group}/members"), Some(body)).await.expect(201);
         let grant = json!({ "object": format!("tenant:{tenant}"), "relation": "auditor" });
@@ -129,7 +164,7 @@ impl Stage {
         let owner = world.token_of(&user).await;
         let body = json!({ "tenantId": tenant, "name": "key", "scopes": ["device:read"] });
         let key = world.call_as(&owner, "POST", "/api/v1/api_keys", Some(body)).await.expect(201).id();
-        Things { tenant, group, user, key }
+        Things { tenant, group, user, newcomer, key }
     }
 }
 
@@ -139,13 +174,14 @@ fn nothing() -> Things {
         tenant: format!("ten_{NOTHING}"),
         group: format!("grp_{NOTHING}"),
         user: format!("usr_{NOTHING}"),
+        newcomer: format!("usr_{NOTHING}"),
         key: format!("key_{NOTHING}"),
     }
 }
 
 /// The request that tries an operation on these things. A new operation needs a row here.
 fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Value>) {
-    let Things { tenant, group, user, key } = things;
+    let Things { tenant, group, user, newcomer, key } = things;
     let api = |rest: String| format!("/api/v1{rest}");
     match operation {
         "admins.create" => (api("/admins".into()), Some(json!({ "subject": format!("user:{user}") }))),
@@ -164,7 +200,7 @@ fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Va
         }
         "grants.delete" => (api(format!("/groups/{group}/grants/auditor@tenant:{tenant}")), None),
         "grants.list" => (api(format!("/groups/{group}/grants")), None),
-        "groups.add_member" => (api(format!("/groups/{group}/members")), Some(json!({ "userId": user }))),
+        "groups.add_member" => (api(format!("/groups/{group}/members")), Some(json!({ "userId": newcomer }))),
         "groups.create" => {
             (api(format!("/tenants/{tenant}/groups")), Some(json!({ "name": format!("new-{round}") })))
         }
@@ -236,8 +272,11 @@ async fn everyone_may_do_what_the_table_says_and_nothing_else() {
                     "other" => other.clone(),
                     _ => nothing(),
                 };
+                // Events are sorted by their time.
+                stage.world.clock.advance(Duration::from_millis(1));
                 let (path, body) = attempt(operation, &things, tries);
-                let request = stage.world.anonymous(method, &path);
+                let request =
+                    stage.world.anonymous(method, &path).header("x-request-id", format!("try-{tries}"));
                 let request = match &stage.credentials[caller] {
                     Some(credential) => request.bearer_auth(credential),
                     None => request,
@@ -246,6 +285,9 @@ async fn everyone_may_do_what_the_table_says_and_nothing_else() {
                     .world
                     .send(body.into_iter().fold(request, |request, body| request.json(&body)))
                     .await;
+                if method != "GET" || answer.status == 403 {
+                    stage.hold_against_audit(operation, tries, &answer).await;
+                }
                 tries += 1;
                 let status = answer.status.as_u16();
                 write!(row, " {status:>width$}", width = caller.len()).expect("text");

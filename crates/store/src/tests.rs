@@ -14,11 +14,12 @@ use paddock_model::permissions::tuples::{Holder, Thing, Tuple};
 use paddock_model::ports::SeededRandom;
 use paddock_model::slug::Slug;
 use paddock_model::tenants::{Tenant, TenantFilter, TenantId, TenantSpec};
+use uuid::Uuid;
 
 use crate::changes::changed_table;
 use crate::leases::Lease;
 use crate::relations::Change;
-use crate::{Error, Location, Store, args, idempotency_keys, leases, relations, tenants};
+use crate::{Error, Location, Store, args, audit, idempotency_keys, leases, relations, tenants};
 
 /// A new database of each kind; the folder lives as long as the SQLite file is needed.
 struct Databases {
@@ -587,5 +588,89 @@ async fn a_lease_is_taken_only_as_it_was_seen() {
         assert_eq!(now, Some(Lease { holder: "a".to_owned(), generation: 2 }));
         leases::release(&mut tx, "loops", "a").await.expect("given back");
         assert_eq!(leases::find(&mut tx, "loops").await.expect("an answer"), None);
+    }
+}
+
+fn event(number: u8, tenant: Option<TenantId>) -> paddock_model::audit::Event {
+    paddock_model::audit::Event {
+        id: Uuid::from_u128(number.into()),
+        tenant,
+        number: 0,
+        at: time(number.into()),
+        actor: Some("user:ada".to_owned()),
+        credential: None,
+        credential_id: None,
+        action: format!("tenants.act_{number}"),
+        object: "tenant:a".to_owned(),
+        outcome: paddock_model::audit::Outcome::Done,
+        code: None,
+        request_id: "r".to_owned(),
+        address: None,
+        details: r#"{"b":1,"a":"ä"}"#.to_owned(),
+    }
+}
+
+/// An audit with two chains: three events of a tenant, one of the installation.
+async fn with_events(store: &Store) -> TenantId {
+    let tenant = TenantId(Uuid::from_u128(77));
+    for (number, of) in [(1, Some(tenant)), (2, None), (3, Some(tenant)), (4, Some(tenant))] {
+        let mut tx = store.begin().await.expect("a transaction");
+        audit::append(&mut tx, event(number, of)).await.expect("appended");
+        tx.commit().await.expect("committed");
+    }
+    tenant
+}
+
+#[tokio::test]
+async fn any_change_of_the_audit_is_noticed() {
+    for (change, broken_at) in [
+        ("UPDATE audit_events SET action = 'tenants.read' WHERE number = 2", Some(2)),
+        ("UPDATE audit_events SET actor = NULL WHERE number = 1", Some(1)),
+        ("DELETE FROM audit_events WHERE number = 2", Some(2)),
+        ("DELETE FROM audit_events WHERE number = 3", Some(3)),
+        ("UPDATE audit_chains SET number = 3 WHERE chain = 'none'", None),
+    ] {
+        for store in Databases::new().await.open().await {
+            let tenant = with_events(&store).await;
+            let mut tx = store.read().await.expect("a reader");
+            let whole = audit::verify(&mut tx).await.expect("verified");
+            assert_eq!(whole.iter().map(|chain| chain.events).collect::<Vec<_>>(), [1, 3]);
+            assert!(whole.iter().all(|chain| chain.broken_at.is_none()), "{whole:?}");
+            drop(tx);
+
+            let mut tx = store.begin().await.expect("a transaction");
+            tx.execute(change, &[]).await.expect("changed");
+            tx.commit().await.expect("committed");
+
+            let mut tx = store.read().await.expect("a reader");
+            let verified = audit::verify(&mut tx).await.expect("verified");
+            let chain = verified.iter().find(|chain| chain.tenant == Some(tenant)).expect("the chain");
+            assert_eq!(chain.broken_at, broken_at, "{change}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn events_written_at_once_make_one_chain() {
+    for store in Databases::new().await.open().await {
+        let tenant = TenantId(Uuid::from_u128(77));
+        let mut writers = tokio::task::JoinSet::new();
+        for number in 0..40 {
+            let store = store.clone();
+            writers.spawn(async move {
+                let mut tx = store.begin().await.expect("a transaction");
+                audit::append(&mut tx, event(number, Some(tenant))).await.expect("appended");
+                tx.commit().await.expect("committed");
+            });
+        }
+        while let Some(done) = writers.join_next().await {
+            done.expect("written");
+        }
+        let mut tx = store.read().await.expect("a reader");
+        let verified = audit::verify(&mut tx).await.expect("verified");
+        assert_eq!(
+            verified,
+            [paddock_model::audit::Verified { tenant: Some(tenant), events: 40, broken_at: None }]
+        );
     }
 }
