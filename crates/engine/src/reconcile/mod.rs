@@ -17,6 +17,7 @@ use paddock_model::error::Kind;
 
 use crate::Engine;
 
+pub use paddock_model::ports::drivers::Retry;
 pub use runner::{LoopStatus, Outcome, Runner, Settings, Status};
 
 /// Every loop there is.
@@ -48,27 +49,14 @@ pub struct Trouble {
     pub error: Error,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retry {
-    /// Likely to pass: a busy host, a lost connection.
-    Soon,
-    /// Unlikely to pass by itself at once.
-    Later,
-    /// Not before something changes.
-    Never,
-}
-
-impl Retry {
-    /// How long to wait after the n-th failure in a row.
-    fn delay(self, failures: u32, every: Duration) -> Duration {
-        let doubled = |first: u64, most: u64| {
-            Duration::from_secs((first << failures.saturating_sub(1).min(16)).min(most))
-        };
-        match self {
-            Retry::Soon => doubled(1, 60),
-            Retry::Later => doubled(60, 900),
-            Retry::Never => every,
-        }
+/// How long to wait after the n-th failure in a row.
+fn delay(retry: Retry, failures: u32, every: Duration) -> Duration {
+    let doubled =
+        |first: u64, most: u64| Duration::from_secs((first << failures.saturating_sub(1).min(16)).min(most));
+    match retry {
+        Retry::Soon => doubled(1, 60),
+        Retry::Later => doubled(60, 900),
+        Retry::Never => every,
     }
 }
 
@@ -103,7 +91,7 @@ mod tests {
             (Retry::Later, 9, 900),
             (Retry::Never, 5, 300),
         ] {
-            assert_eq!(retry.delay(failures, every), Duration::from_secs(seconds), "{retry:?} {failures}");
+            assert_eq!(delay(retry, failures, every), Duration::from_secs(seconds), "{retry:?} {failures}");
         }
     }
 }

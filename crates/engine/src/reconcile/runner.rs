@@ -188,7 +188,7 @@ async fn run_once(account: &Account, each: Loop) -> (Duration, bool) {
         status.outcome = Some(outcome);
         status.failures = if outcome == Outcome::Failed { status.failures + 1 } else { 0 };
         if let Err(Trouble { retry, .. }) = &result {
-            pause = retry.delay(status.failures, each.every);
+            pause = super::delay(*retry, status.failures, each.every);
             backs_off = *retry != Retry::Never;
         }
     });

@@ -1,0 +1,91 @@
+//! The door to disks: layers that are never written again, and one writable disk a device.
+//!
+//! Every verb is idempotent: to ensure what is there or to remove what is gone does nothing. What a call has returned
+//! survives a power cut.
+
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+
+use super::drivers::DriverResult;
+use crate::layers::{DiskId, LayerFacts, LayerId};
+
+/// Where a layer's bytes come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LayerSource {
+    /// A disk image outside the pool; it is copied, and must not stand on another file.
+    File(PathBuf),
+}
+
+/// A disk as an emulator host understands it: a path, a volume's name. Nobody else looks into it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Volume(pub String);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolCapacity {
+    pub capacity_bytes: i64,
+    /// Of the pool's own files.
+    pub used_bytes: i64,
+    pub free_bytes: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolLayer {
+    pub id: LayerId,
+    pub parent: Option<LayerId>,
+    pub virtual_bytes: i64,
+    pub allocated_bytes: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolDisk {
+    pub id: DiskId,
+    pub on: LayerId,
+    pub allocated_bytes: i64,
+}
+
+/// Everything that lies in the pool.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PoolContents {
+    pub layers: Vec<PoolLayer>,
+    pub disks: Vec<PoolDisk>,
+    /// What is neither, by name; it is reported and never touched.
+    pub strangers: Vec<String>,
+}
+
+/// What a look at a layer's bytes has shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Integrity {
+    Sound,
+    Missing,
+    /// The bytes are not those that were recorded.
+    Altered,
+    /// The file's own structure is broken; the words say how.
+    Broken(String),
+}
+
+#[async_trait]
+pub trait DiskPool: Send + Sync + 'static {
+    /// A name for people, such as `local`.
+    fn name(&self) -> &str;
+
+    async fn ensure_layer(&self, layer: LayerId, source: &LayerSource) -> DriverResult<LayerFacts>;
+
+    /// The caller knows that nothing stands on it.
+    async fn remove_layer(&self, layer: LayerId) -> DriverResult<()>;
+
+    /// A writable disk on top of a layer, in the same time whatever their sizes and the length of the lineage.
+    async fn ensure_disk(&self, disk: DiskId, on: LayerId) -> DriverResult<Volume>;
+
+    async fn remove_disk(&self, disk: DiskId) -> DriverResult<()>;
+
+    async fn capacity(&self) -> DriverResult<PoolCapacity>;
+
+    async fn list(&self) -> DriverResult<PoolContents>;
+
+    /// Reads the whole layer and compares it with what was recorded.
+    async fn verify_layer(&self, layer: LayerId, digest: &str) -> DriverResult<Integrity>;
+
+    /// Puts a layer aside so that no new disk is made on it; its bytes stay for whoever looks into it.
+    async fn quarantine_layer(&self, layer: LayerId) -> DriverResult<()>;
+}
