@@ -50,7 +50,8 @@ impl World {
             let build = Build { commit: "unknown", built_at: "1970-01-01T00:00:00Z" };
             let server = wiring::start(&config, wiring::World::real(build)).await.expect("a server");
             let admin = users::first_admin(&server.engine).await.expect("the first admin");
-            let token = access_token::mint(&server.engine, admin.id).await.expect("a token");
+            let token =
+                access_token::mint(&server.engine, admin.id, server.engine.now()).await.expect("a token");
             (server, token)
         });
         World { server, token, runtime, _folder: folder }

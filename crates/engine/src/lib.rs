@@ -2,7 +2,15 @@
 //!
 //! A use-case reads: open, find, permit, decide, record, commit. It never waits for a machine.
 
+pub mod admins;
+pub mod api_keys;
+pub mod audit;
+pub mod grants;
+pub mod groups;
 pub mod idempotency_keys;
+pub mod invitations;
+pub mod members;
+pub mod passwords;
 pub mod permissions;
 pub mod reconcile;
 pub mod signing_keys;

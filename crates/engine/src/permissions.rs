@@ -1,13 +1,18 @@
 //! The one place where permissions are decided: the model's rules over the tuples, both in memory.
 
+use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::Duration;
 
 use paddock_model::caller::Caller;
+use paddock_model::credentials::Limit;
+use paddock_model::error::Kind;
+use paddock_model::groups::GroupId;
+use paddock_model::members::Role;
 use paddock_model::permissions::check;
 use paddock_model::permissions::schema::SCHEMA;
-use paddock_model::permissions::tuples::{Thing, Tuples};
-use paddock_model::permissions::{Object, Relation, Scope};
+use paddock_model::permissions::tuples::{Holder, Thing, Tuple, Tuples};
+use paddock_model::permissions::{Object, Relation, Scope, Subject};
 use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result};
 use paddock_store::relations::Change;
@@ -127,27 +132,130 @@ pub fn revision(engine: &Engine) -> i64 {
     engine.permissions.known().revision
 }
 
-/// Lets the caller pass, or says what is missing.
-pub fn require(engine: &Engine, caller: &Caller, relation: Relation, object: Object) -> Result<()> {
-    if holds(engine, &caller.subject.thing(), relation.name(), &object.thing()) {
-        return Ok(());
-    }
-    Err(Error::forbidden(format!("You need {} on {object}. Ask an admin for it.", relation.name())))
+/// Whether the caller may, and if only its credential stands in the way, how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    Allowed,
+    Missing,
+    Limited(Limit),
 }
 
-/// What the caller may see. Its cost grows with what was given to the caller, and with nothing else.
+/// The relation and the credential's ceiling, both.
+pub fn decide(engine: &Engine, caller: &Caller, relation: &str, object: &Thing) -> Decision {
+    if !holds(engine, &caller.subject.thing(), relation, object) {
+        return Decision::Missing;
+    }
+    match caller.credential.limit(&object.kind, relation, engine.now()) {
+        Some(limit) => Decision::Limited(limit),
+        None => Decision::Allowed,
+    }
+}
+
+/// Lets the caller pass, or says what is missing.
+pub fn require(engine: &Engine, caller: &Caller, relation: Relation, object: Object) -> Result<()> {
+    require_on(engine, caller, relation.name(), &object.thing())
+}
+
+/// The same for a thing whose type is known only at run time.
+pub(crate) fn require_on(engine: &Engine, caller: &Caller, relation: &str, object: &Thing) -> Result<()> {
+    let refused = match decide(engine, caller, relation, object) {
+        Decision::Allowed => return Ok(()),
+        Decision::Missing => {
+            Error::forbidden(format!("You need {relation} on {object}. Ask an admin for it."))
+        }
+        Decision::Limited(Limit::Ceiling) => Error::new(
+            Kind::Forbidden,
+            "credential_ceiling",
+            format!(
+                "You may, but not by this type of credential: it does not open {relation} on {object}. Sign in instead."
+            ),
+        ),
+        Decision::Limited(Limit::Presence) => Error::new(
+            Kind::Forbidden,
+            "reauthentication_required",
+            "Your sign-in is too long ago for this. Sign in again and repeat it within 15 minutes.",
+        ),
+    };
+    Err(refused.about(object.to_string()))
+}
+
+/// Whether the subject's account is open. It is asked on every request, and answered from memory.
+pub fn is_active(engine: &Engine, subject: &Subject) -> bool {
+    match subject {
+        Subject::User(id) => {
+            holds(engine, &subject.thing(), Relation::Holder.name(), &Object::UserAccount(*id).thing())
+        }
+        // A machine's account is its issuer's affair.
+        Subject::ServiceAccount(_) => true,
+    }
+}
+
+/// What the caller may see.
 pub fn scope(engine: &Engine, caller: &Caller) -> Scope {
+    scope_of(engine, caller, Relation::CanView)
+}
+
+/// Where the caller holds a relation. Its cost grows with what was given to the caller, and with nothing else.
+pub fn scope_of(engine: &Engine, caller: &Caller, relation: Relation) -> Scope {
+    if caller.credential.limit("tenant", relation.name(), engine.now()).is_some() {
+        return Scope::Tenants(Vec::new());
+    }
     let subject = caller.subject.thing();
     let known = engine.permissions.known();
-    let holds = |relation: Relation, object: &Thing| {
-        check::check(&SCHEMA, &known.tuples, &subject, relation.name(), object)
-    };
-    if holds(Relation::Admin, &Object::System.thing()) {
+    let holds =
+        |relation: &str, object: &Thing| check::check(&SCHEMA, &known.tuples, &subject, relation, object);
+    if holds(Relation::Admin.name(), &Object::System.thing()) {
         return Scope::Everything;
     }
     let reached = known.tuples.within_reach(&subject);
-    let tenants = reached.iter().filter(|thing| &*thing.kind == "tenant" && holds(Relation::CanView, thing));
+    let tenants = reached.iter().filter(|thing| &*thing.kind == "tenant" && holds(relation.name(), thing));
     Scope::Tenants(tenants.filter_map(|thing| TenantId::parse(&thing.id)).collect())
+}
+
+/// The tenant that a thing belongs to, if it belongs to one.
+pub fn tenant_of(engine: &Engine, object: &Thing) -> Option<TenantId> {
+    if &*object.kind == "tenant" {
+        return TenantId::parse(&object.id);
+    }
+    let known = engine.permissions.known();
+    known.tuples.pointed_to(object, "tenant").find_map(|tenant| TenantId::parse(&tenant.id))
+}
+
+/// Whether a person would still be admin of this once the tuples are gone. The caller holds the relations.
+pub(crate) async fn keeps_an_admin(tx: &mut Tx, object: &Thing, gone: &[Tuple]) -> Result<bool> {
+    let mut open = vec![(object.clone(), "admin".to_owned())];
+    let mut seen = HashSet::new();
+    while let Some((object, relation)) = open.pop() {
+        if !seen.insert((object.clone(), relation.clone())) {
+            continue;
+        }
+        for tuple in relations::given(tx, &object, &relation).await? {
+            if gone.contains(&tuple) {
+                continue;
+            }
+            match tuple.holder {
+                Holder::One(one) if &*one.kind == "user" => {
+                    let account = Thing::new("user_account", &one.id);
+                    let held = relations::given(tx, &account, Relation::Holder.name()).await?;
+                    if held.iter().any(|tuple| !gone.contains(tuple)) {
+                        return Ok(true);
+                    }
+                }
+                Holder::Set(set, relation) => open.push((set, relation.to_string())),
+                Holder::One(_) | Holder::Everyone(_) => {}
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Refuses a change by which the last person who administers this would be gone.
+pub(crate) async fn require_an_admin_left(tx: &mut Tx, object: &Thing, gone: &[Tuple]) -> Result<()> {
+    if !keeps_an_admin(tx, object, &[]).await? || keeps_an_admin(tx, object, gone).await? {
+        return Ok(());
+    }
+    let detail = format!("This would leave {object} without an admin. Make someone else an admin first.");
+    Err(Error::conflict("last_admin", detail))
 }
 
 /// A question that cannot be asked of the model.
@@ -157,8 +265,26 @@ pub struct Unknown {
     pub message: String,
 }
 
-/// Whether the caller holds a relation that it names itself. What is absent or invisible is simply not held.
-pub fn ask(engine: &Engine, caller: &Caller, relation: &str, object: &str) -> Result<bool, Unknown> {
+/// Whether a subject holds a relation that the caller names itself. What is absent or invisible is simply not held.
+pub fn ask(
+    engine: &Engine,
+    caller: &Caller,
+    subject: Option<&Subject>,
+    relation: &str,
+    object: &str,
+) -> Result<Decision, Unknown> {
+    let thing = askable(relation, object)?;
+    match subject {
+        Some(other) if *other != caller.subject => {
+            let held = holds(engine, &other.thing(), relation, &thing);
+            Ok(if held { Decision::Allowed } else { Decision::Missing })
+        }
+        _ => Ok(decide(engine, caller, relation, &thing)),
+    }
+}
+
+/// The object, if the question can be asked of the model.
+fn askable(relation: &str, object: &str) -> Result<Thing, Unknown> {
     let unknown = |code, message| Unknown { code, message };
     let thing = Thing::parse(object)
         .ok_or_else(|| unknown("invalid_object", "an object is written as type:id".to_owned()))?;
@@ -168,7 +294,152 @@ pub fn ask(engine: &Engine, caller: &Caller, relation: &str, object: &str) -> Re
     if SCHEMA.rule(&thing.kind, relation).is_none() {
         return Err(unknown("unknown_relation", format!("{} has no relation {relation}", thing.kind)));
     }
-    Ok(holds(engine, &caller.subject.thing(), relation, &thing))
+    Ok(thing)
+}
+
+/// Lets the caller ask about someone else: on things of tenants whose members it may see, and on nothing else.
+pub fn require_insight<'a>(
+    engine: &Engine,
+    caller: &Caller,
+    objects: impl Iterator<Item = &'a str>,
+) -> Result<()> {
+    for object in objects {
+        let tenant = Thing::parse(object).and_then(|thing| tenant_of(engine, &thing));
+        let relation = Relation::CanViewMembers;
+        match tenant {
+            Some(tenant) => require(engine, caller, relation, Object::Tenant(tenant))?,
+            None => require(engine, caller, Relation::Admin, Object::System)?,
+        }
+    }
+    Ok(())
+}
+
+/// Why a relation holds, one step a line; or what would make it hold, as far as the caller may see the object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Explanation {
+    Because(Vec<String>),
+    Missing(Vec<String>),
+}
+
+pub fn explain(
+    engine: &Engine,
+    caller: &Caller,
+    subject: &Subject,
+    relation: &str,
+    object: &Thing,
+) -> Explanation {
+    let known = engine.permissions.known();
+    if let Some(path) = check::explain(&SCHEMA, &known.tuples, &subject.thing(), relation, object) {
+        return Explanation::Because(path);
+    }
+    let me = caller.subject.thing();
+    let visible = SCHEMA.rule(&object.kind, "can_view").is_none()
+        || check::check(&SCHEMA, &known.tuples, &me, "can_view", object);
+    // To say what is missing on something invisible would say that it is there.
+    Explanation::Missing(if visible {
+        check::ways(&SCHEMA, &known.tuples, relation, object)
+    } else {
+        Vec::new()
+    })
+}
+
+/// Everything that was given to the caller, as it may use it with this credential.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Summary {
+    pub admin: bool,
+    pub global: Vec<String>,
+    pub tenants: Vec<TenantSummary>,
+    /// Sorted; one page of them.
+    pub grants: Vec<Grant>,
+    pub next: Option<String>,
+    pub revision: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantSummary {
+    pub id: TenantId,
+    pub relations: Vec<String>,
+    pub permissions: Vec<String>,
+    pub groups: Vec<GroupId>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Grant {
+    pub object: String,
+    pub relation: String,
+    /// The subject itself, or the set through which it holds.
+    pub via: String,
+}
+
+/// How many grants a page of the summary holds.
+const GRANTS: usize = 1000;
+
+pub fn summarise(engine: &Engine, caller: &Caller, after: Option<&str>) -> Summary {
+    let now = engine.now();
+    let subject = caller.subject.thing();
+    let known = engine.permissions.known();
+    let holds =
+        |relation: &str, object: &Thing| check::check(&SCHEMA, &known.tuples, &subject, relation, object);
+    let open = |relation: &str, object: &Thing| {
+        caller.credential.limit(&object.kind, relation, now).is_none() && holds(relation, object)
+    };
+    let permissions = |object: &Thing| -> Vec<String> {
+        let rights = SCHEMA.relations(&object.kind).filter(|relation| relation.starts_with("can_"));
+        rights.filter(|relation| open(relation, object)).map(str::to_owned).collect()
+    };
+    let system = Object::System.thing();
+    let reached = known.tuples.reach(&subject);
+    let mut tenants: Vec<&Thing> =
+        reached.keys().filter(|thing| &*thing.kind == "tenant" && open("can_view", thing)).collect();
+    tenants.sort_unstable();
+    let groups_of = |tenant: &Thing| -> Vec<GroupId> {
+        let groups = reached.keys().filter(|thing| &*thing.kind == "group" && holds("member", thing));
+        let groups = groups.filter(|group| known.tuples.pointed_to(group, "tenant").any(|of| of == tenant));
+        let mut ids: Vec<GroupId> = groups.filter_map(|group| GroupId::parse(&group.id)).collect();
+        ids.sort_unstable();
+        ids
+    };
+    let summaries = tenants.into_iter().filter_map(|tenant| {
+        let roles = Role::ALL.into_iter().map(Role::relation).filter(|role| holds(role, tenant));
+        let mut relations: Vec<String> = roles.map(str::to_owned).collect();
+        relations.sort_unstable();
+        Some(TenantSummary {
+            id: TenantId::parse(&tenant.id)?,
+            relations,
+            permissions: permissions(tenant),
+            groups: groups_of(tenant),
+        })
+    });
+    let summaries = summaries.collect();
+    let is_grant = |relation: &str| relation.starts_with("granted_");
+    let mut grants: Vec<Grant> = reached
+        .iter()
+        .flat_map(|(object, ways)| ways.iter().map(move |(relation, via)| (object, relation, via)))
+        .filter(|(_, relation, _)| is_grant(relation))
+        .map(|(object, relation, via)| Grant {
+            object: object.to_string(),
+            relation: relation.to_string(),
+            via: via.to_string(),
+        })
+        .filter(|grant| after.is_none_or(|after| grant.key().as_str() > after))
+        .collect();
+    grants.sort_unstable_by_key(Grant::key);
+    let next = (grants.len() > GRANTS).then(|| grants[GRANTS - 1].key());
+    grants.truncate(GRANTS);
+    Summary {
+        admin: holds(Relation::Admin.name(), &system),
+        global: permissions(&system),
+        tenants: summaries,
+        grants,
+        next,
+        revision: known.revision,
+    }
+}
+
+impl Grant {
+    fn key(&self) -> String {
+        format!("{} {} {}", self.object, self.relation, self.via)
+    }
 }
 
 /// Waits a moment until this replica has followed the changes up to a revision.

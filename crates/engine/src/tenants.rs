@@ -1,15 +1,17 @@
 //! Tenants: the walls between customers.
 
 use paddock_model::caller::Caller;
+use paddock_model::error::Problem;
 use paddock_model::expected::Expected;
 use paddock_model::page::{Page, PageRequest};
 use paddock_model::permissions::tuples::Holder;
 use paddock_model::permissions::{Object, Relation};
 use paddock_model::tenants::{Tenant, TenantFilter, TenantId, TenantSpec};
 use paddock_model::{Error, Result};
-use paddock_store::{Tx, relations, tenants};
+use paddock_store::{Tx, api_keys, groups, relations, tenants};
+use serde_json::json;
 
-use crate::{Engine, idempotency_keys, permissions};
+use crate::{Engine, audit, idempotency_keys, permissions};
 
 pub async fn list(
     engine: &Engine,
@@ -37,6 +39,9 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: TenantSpec) -> Resul
     tenants::insert(&mut tx, &tenant).await.map_err(|error| name_taken(error, &tenant))?;
     let system = Holder::One(Object::System.thing());
     relations::give(&mut tx, &tenant.object().given_to("system", system), now).await?;
+    let details = json!({ "name": tenant.name });
+    audit::record(engine, &mut tx, caller, "tenants.create", Some(tenant.id), tenant.object(), details)
+        .await?;
     idempotency_keys::remember(&mut tx, caller, &tenant).await?;
     engine.commit(tx).await?;
     Ok(tenant)
@@ -56,6 +61,9 @@ pub async fn update(
     expected.require(tenant.generation)?;
     let changed = tenant.clone().changed(spec, engine.now());
     tenants::update(&mut tx, &tenant, &changed).await.map_err(|error| name_taken(error, &changed))?;
+    let details = json!({ "name": changed.name });
+    audit::record(engine, &mut tx, caller, "tenants.update", Some(tenant.id), tenant.object(), details)
+        .await?;
     engine.commit(tx).await?;
     Ok(changed)
 }
@@ -65,9 +73,36 @@ pub async fn delete(engine: &Engine, caller: &Caller, id: TenantId, expected: &E
     let tenant = find_to_change(engine, &mut tx, caller, id).await?;
     permissions::require(engine, caller, Relation::CanDelete, tenant.object())?;
     expected.require(tenant.generation)?;
+    require_empty(&mut tx, &tenant).await?;
     tenants::delete(&mut tx, &tenant).await?;
     relations::take_back_all(&mut tx, &tenant.object().thing()).await?;
+    let details = json!({ "name": tenant.name });
+    audit::record(engine, &mut tx, caller, "tenants.delete", Some(tenant.id), tenant.object(), details)
+        .await?;
     engine.commit(tx).await
+}
+
+/// Refuses while something of the tenant's is left, and says what.
+async fn require_empty(tx: &mut Tx, tenant: &Tenant) -> Result<()> {
+    /// So many are named; whoever has more has enough to do.
+    const NAMED: i64 = 10;
+    let left = [
+        ("has_groups", "groups", groups::names(tx, tenant.id, NAMED).await?),
+        ("has_api_keys", "API keys", api_keys::names(tx, tenant.id, NAMED).await?),
+    ];
+    let problems: Vec<Problem> = left
+        .into_iter()
+        .filter(|(_, _, names)| !names.is_empty())
+        .map(|(code, things, names)| Problem {
+            code: code.into(),
+            message: format!("It still has {things}: {}.", names.join(", ")),
+        })
+        .collect();
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let detail = "The tenant still has things. Remove what the problems name, then delete it.";
+    Err(Error::conflict("tenant_not_empty", detail).with_problems(problems))
 }
 
 async fn find(engine: &Engine, tx: &mut Tx, caller: &Caller, id: TenantId) -> Result<Tenant> {

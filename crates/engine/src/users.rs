@@ -1,19 +1,21 @@
-//! Users: so far the one who comes first, the admin that the first start makes.
+//! Users: the people that Paddock knows, from the first admin on.
 
-use argon2::Argon2;
-use argon2::password_hash::phc::PasswordHash;
-use argon2::password_hash::{PasswordHasher, PasswordVerifier};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use std::collections::HashSet;
+
 use paddock_model::caller::Caller;
-use paddock_model::error::Kind;
-use paddock_model::permissions::tuples::Holder;
-use paddock_model::permissions::{Object, Subject};
-use paddock_model::users::{FIRST_ADMIN, User, UserId};
+use paddock_model::error::{Fault, Kind};
+use paddock_model::expected::Expected;
+use paddock_model::page::{Page, PageRequest};
+use paddock_model::permissions::tuples::{Holder, Tuple};
+use paddock_model::permissions::{Object, Relation, Scope, Subject};
+use paddock_model::users::{Account, FIRST_ADMIN, User, UserFilter, UserId, UserSpec};
 use paddock_model::{Error, Result};
-use paddock_store::{relations, users};
+use paddock_store::{Tx, relations, users};
+use serde_json::json;
 
-use crate::Engine;
+use crate::audit::Actor;
+use crate::invitations::Invited;
+use crate::{Engine, audit, idempotency_keys, invitations, passwords, permissions};
 
 /// Makes the first admin if there is none. `keep` must store the password durably before the account exists,
 /// so that no crash leaves an account whose password nobody knows.
@@ -21,27 +23,40 @@ pub async fn ensure_first_admin(
     engine: &Engine,
     keep: impl FnOnce(&str) -> std::io::Result<()>,
 ) -> Result<Option<String>> {
-    if users::find_by_name(&mut engine.store.read().await?, FIRST_ADMIN).await?.is_some() {
+    if let Some(admin) = users::find_by_login(&mut engine.store.read().await?, FIRST_ADMIN).await? {
+        if !permissions::is_active(engine, &admin.subject()) && admin.disabled_at.is_none() {
+            // Made before accounts were relations.
+            let mut tx = engine.store.begin().await?;
+            open_account(engine, &mut tx, &admin).await?;
+            engine.commit(tx).await?;
+        }
         return Ok(None);
     }
-    let password = generate_password(engine);
-    let hash = hash(engine, password.clone()).await?;
+    let password = passwords::generate(engine);
+    let hash = passwords::hash(engine, password.clone()).await?;
     let now = engine.now();
-    let user = User {
-        id: UserId::new(now, engine.random()),
-        name: FIRST_ADMIN.to_owned(),
-        created_at: now,
-        updated_at: now,
-        generation: 1,
-    };
+    let account = Account::Local { login: FIRST_ADMIN.to_owned() };
+    let user = User::new(UserId::new(now, engine.random()), FIRST_ADMIN.to_owned(), None, account, now);
     let mut tx = engine.store.begin().await?;
     match users::insert(&mut tx, &user, Some(&hash)).await {
         // Another replica had its first start at the same moment; its password counts.
         Err(paddock_store::Error::Taken { .. }) => return Ok(None),
         outcome => outcome?,
     }
-    let admin = Holder::One(Subject::User(user.id).thing());
+    open_account(engine, &mut tx, &user).await?;
+    let admin = Holder::One(user.subject().thing());
     relations::give(&mut tx, &Object::System.given_to("admin", admin), now).await?;
+    let actor = Actor { request_id: "first-start".to_owned(), ..Actor::default() };
+    audit::record(
+        engine,
+        &mut tx,
+        actor,
+        "users.create",
+        None,
+        user.object(),
+        json!({ "login": FIRST_ADMIN }),
+    )
+    .await?;
     keep(&password).map_err(|error| Error::internal(error).context("keep the first admin's password"))?;
     engine.commit(tx).await?;
     Ok(Some(password))
@@ -49,49 +64,211 @@ pub async fn ensure_first_admin(
 
 /// The account that the first start made.
 pub async fn first_admin(engine: &Engine) -> Result<User> {
-    users::find_by_name(&mut engine.store.read().await?, FIRST_ADMIN).await?.ok_or_else(|| {
+    users::find_by_login(&mut engine.store.read().await?, FIRST_ADMIN).await?.ok_or_else(|| {
         let detail = "There is no first admin yet. Start paddockd once with this data folder.";
         Error::new(Kind::NotFound, "no_first_admin", detail)
     })
 }
 
-/// The user that the caller is.
-pub async fn whoami(engine: &Engine, caller: &Caller) -> Result<User> {
-    let Subject::User(id) = caller.subject;
+/// The user that the caller is; none for a machine.
+pub async fn whoami(engine: &Engine, caller: &Caller) -> Result<Option<User>> {
+    let Some(id) = caller.subject.user() else { return Ok(None) };
     let user = users::find(&mut engine.store.read().await?, id).await?;
-    user.ok_or_else(|| Error::unauthenticated("unknown_user", "The account of this credential is gone."))
+    let gone = || Error::unauthenticated("unknown_user", "The account of this credential is gone.");
+    user.map(Some).ok_or_else(gone)
 }
 
-/// Whether this is the user's password.
-pub async fn verify_password(engine: &Engine, user: &User, password: String) -> Result<bool> {
-    let Some(hash) = users::password_hash(&mut engine.store.read().await?, user).await? else {
-        return Ok(false);
+/// Someone else as the caller may see them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    pub user: User,
+    /// Whether the caller may see more than the name.
+    pub in_full: bool,
+}
+
+/// Everyone for global admins; for others those with whom they share a tenant whose members they may see, and themselves.
+pub async fn list(
+    engine: &Engine,
+    caller: &Caller,
+    filter: &UserFilter,
+    page: PageRequest,
+) -> Result<Page<Seen>> {
+    let everyone =
+        permissions::decide(engine, caller, Relation::CanListUsers.name(), &Object::System.thing())
+            == permissions::Decision::Allowed;
+    let mut tx = engine.store.read().await?;
+    let known = if everyone { None } else { Some(acquaintances(engine, &mut tx, caller).await?) };
+    let found = users::list(&mut tx, known.as_deref(), filter, page).await?;
+    let me = caller.subject.user();
+    let items = found.items.into_iter().map(|user| Seen { in_full: everyone || Some(user.id) == me, user });
+    Ok(Page { items: items.collect(), next: found.next })
+}
+
+pub async fn get(engine: &Engine, caller: &Caller, id: UserId) -> Result<Seen> {
+    let mut tx = engine.store.read().await?;
+    let absent = || Error::not_found("user");
+    let in_full = permissions::decide(engine, caller, "can_view", &Object::UserAccount(id).thing())
+        == permissions::Decision::Allowed;
+    if !in_full && !acquaintances(engine, &mut tx, caller).await?.contains(&id) {
+        return Err(absent());
+    }
+    let user = users::find(&mut tx, id).await?.ok_or_else(absent)?;
+    Ok(Seen { user, in_full })
+}
+
+/// The direct members of the tenants whose members the caller may see, and the caller.
+async fn acquaintances(engine: &Engine, tx: &mut Tx, caller: &Caller) -> Result<Vec<UserId>> {
+    let mut found: HashSet<UserId> = caller.subject.user().into_iter().collect();
+    if let Scope::Tenants(tenants) = permissions::scope_of(engine, caller, Relation::CanViewMembers) {
+        for tenant in tenants {
+            for role in paddock_model::members::Role::ALL {
+                for tuple in relations::given(tx, &Object::Tenant(tenant).thing(), role.relation()).await? {
+                    if let Holder::One(one) = tuple.holder {
+                        found.extend(UserId::parse(&one.id));
+                    }
+                }
+            }
+        }
+    }
+    Ok(found.into_iter().collect())
+}
+
+/// What is needed to make an account here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewUser {
+    pub login: String,
+    pub name: String,
+    pub email: Option<String>,
+}
+
+/// Makes an account whose password its owner chooses by the invitation. The invitation is told once, and not again
+/// to a request that is repeated.
+pub async fn create(engine: &Engine, caller: &Caller, new: NewUser) -> Result<(User, Option<Invited>)> {
+    let now = engine.now();
+    let mut tx = engine.store.begin().await?;
+    permissions::require(engine, caller, Relation::Admin, Object::System)?;
+    if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
+        return Ok((earlier, None));
+    }
+    let (user, invited) = insert_invited(engine, &mut tx, new).await?;
+    let details = json!({ "login": user.login() });
+    audit::record(engine, &mut tx, caller, "users.create", None, user.object(), details).await?;
+    idempotency_keys::remember(&mut tx, caller, &user).await?;
+    engine.commit(tx).await?;
+    Ok((user, Some(invited)))
+}
+
+pub(crate) async fn insert_invited(engine: &Engine, tx: &mut Tx, new: NewUser) -> Result<(User, Invited)> {
+    let now = engine.now();
+    let login = new.login.clone();
+    let account = Account::Local { login: new.login };
+    let user = User::new(UserId::new(now, engine.random()), new.name, new.email, account, now);
+    users::insert(tx, &user, None).await.map_err(|error| match error {
+        paddock_store::Error::Taken { .. } => {
+            Error::conflict("login_taken", format!("The login {login} is taken. Choose another."))
+        }
+        other => other.into(),
+    })?;
+    open_account(engine, tx, &user).await?;
+    let invited = invitations::invite(engine, tx, &user).await?;
+    Ok((user, invited))
+}
+
+/// What an identity provider says of someone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct External<'a> {
+    pub issuer: &'a str,
+    pub subject: &'a str,
+    pub name: Option<&'a str>,
+    /// Only if the provider has verified it.
+    pub email: Option<&'a str>,
+}
+
+/// The user whom an identity provider has recognised; the first time, an account is made. It starts without any right.
+pub async fn ensure_external(engine: &Engine, external: External<'_>) -> Result<User> {
+    let External { issuer, subject, name, email } = external;
+    if let Some(user) = users::find_external(&mut engine.store.read().await?, issuer, subject).await? {
+        return Ok(user);
+    }
+    let now = engine.now();
+    let account = Account::External { issuer: issuer.to_owned(), subject: subject.to_owned() };
+    let name = name.unwrap_or(subject).to_owned();
+    let user = User::new(UserId::new(now, engine.random()), name, email.map(str::to_owned), account, now);
+    let mut tx = engine.store.begin().await?;
+    match users::insert(&mut tx, &user, None).await {
+        // Their first two requests came at once.
+        Err(paddock_store::Error::Taken { .. }) => {
+            drop(tx);
+            let user = users::find_external(&mut engine.store.read().await?, issuer, subject).await?;
+            return user.ok_or_else(|| Error::internal("an account is taken but not there"));
+        }
+        outcome => outcome?,
+    }
+    open_account(engine, &mut tx, &user).await?;
+    let actor = Actor {
+        subject: Some(user.subject().to_string()),
+        request_id: "sign-in".to_owned(),
+        ..Actor::default()
     };
-    on_own_thread(move || {
-        let hash = PasswordHash::new(&hash).map_err(|error| Error::internal(error.to_string()))?;
-        Ok(Argon2::default().verify_password(password.as_bytes(), &hash).is_ok())
-    })
-    .await
+    audit::record(engine, &mut tx, actor, "users.create", None, user.object(), json!({ "issuer": issuer }))
+        .await?;
+    engine.commit(tx).await?;
+    Ok(user)
 }
 
-/// 120 bits, in letters that can be typed.
-fn generate_password(engine: &Engine) -> String {
-    let mut bytes = [0; 15];
-    engine.random().fill(&mut bytes);
-    URL_SAFE_NO_PAD.encode(bytes)
+/// Changes the user, if they still are what the caller expects. To close or open an account is for global admins.
+pub async fn update(
+    engine: &Engine,
+    caller: &Caller,
+    id: UserId,
+    spec: UserSpec,
+    expected: &Expected,
+) -> Result<User> {
+    get(engine, caller, id).await?;
+    let mut tx = engine.store.begin().await?;
+    relations::hold(&mut tx).await?;
+    let user = users::find_to_change(&mut tx, id).await?.ok_or_else(|| Error::not_found("user"))?;
+    permissions::require(engine, caller, Relation::CanEdit, user.object())?;
+    expected.require(user.generation)?;
+    let changed = user.clone().changed(spec, engine.now());
+    if user.disabled_at.is_some() != changed.disabled_at.is_some() {
+        permissions::require(engine, caller, Relation::Admin, Object::System)?;
+        if changed.disabled_at.is_some() {
+            let closed = [user.holds_account()];
+            permissions::require_an_admin_left(&mut tx, &Object::System.thing(), &closed).await?;
+            relations::take_back(&mut tx, &closed[0]).await?;
+        } else {
+            relations::give(&mut tx, &user.holds_account(), engine.now()).await?;
+        }
+    }
+    users::update(&mut tx, &user, &changed).await?;
+    let details = json!({ "disabled": changed.disabled_at.is_some() });
+    audit::record(engine, &mut tx, caller, "users.update", None, user.object(), details).await?;
+    engine.commit(tx).await?;
+    Ok(changed)
 }
 
-async fn hash(engine: &Engine, password: String) -> Result<String> {
-    let mut salt = [0; 16];
-    engine.random().fill(&mut salt);
-    on_own_thread(move || {
-        let hash = Argon2::default().hash_password_with_salt(password.as_bytes(), &salt);
-        hash.map(|hash| hash.to_string()).map_err(|error| Error::internal(error.to_string()))
-    })
-    .await
+async fn open_account(engine: &Engine, tx: &mut Tx, user: &User) -> Result<()> {
+    let tuples: [Tuple; 2] = [user.account_belongs_to_system(), user.holds_account()];
+    for tuple in tuples {
+        relations::give(tx, &tuple, engine.now()).await?;
+    }
+    Ok(())
 }
 
-/// Argon2 takes tens of milliseconds by design; requests must not wait behind it.
-async fn on_own_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(Error::internal)?
+/// The user that a request names, or the fault at that place of its body.
+pub(crate) async fn named(tx: &mut Tx, id: UserId, pointer: &str) -> Result<User> {
+    let user = users::find(tx, id).await?.filter(|user| user.disabled_at.is_none());
+    user.ok_or_else(|| unknown(pointer))
+}
+
+pub(crate) fn unknown(pointer: &str) -> Error {
+    let message = "there is no such user".to_owned();
+    Error::invalid(vec![Fault { pointer: pointer.to_owned(), code: "unknown_user".into(), message }])
+}
+
+/// Names for subjects, as far as they are people.
+pub(crate) async fn names(tx: &mut Tx, subjects: &[Subject]) -> Result<Vec<User>> {
+    let ids: Vec<UserId> = subjects.iter().filter_map(Subject::user).collect();
+    if ids.is_empty() { Ok(Vec::new()) } else { Ok(users::list_by_ids(tx, &ids).await?) }
 }

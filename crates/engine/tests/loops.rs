@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use paddock_engine::reconcile::{self, Loop, Outcome, Report, Runner, Settings};
-use paddock_engine::{DatabaseLocation, Engine, tenants, users};
-use paddock_model::Timestamp;
+use paddock_engine::{DatabaseLocation, Engine, passwords, tenants, users};
 use paddock_model::caller::Caller;
+use paddock_model::credentials::{Credential, CredentialKind};
 use paddock_model::idempotency_keys::Once;
 use paddock_model::labels::Labels;
 use paddock_model::permissions::Subject;
@@ -34,7 +34,8 @@ impl World {
         let user = users::first_admin(&engine).await.expect("the admin");
         let admin = Caller {
             subject: Subject::User(user.id),
-            expires_at: Timestamp::MAX,
+            credential: Arc::new(Credential::new(CredentialKind::AccessToken)),
+            address: None,
             request_id: "test".into(),
             once: None,
         };
@@ -133,7 +134,8 @@ async fn a_stranger_sees_nothing_and_may_do_nothing() {
     let stranger = UserId::new("2026-11-15T04:00:00Z".parse().expect("a time"), &SeededRandom::new(7));
     let caller = Caller {
         subject: Subject::User(stranger),
-        expires_at: Timestamp::MAX,
+        credential: Arc::new(Credential::new(CredentialKind::AccessToken)),
+        address: None,
         request_id: "test".into(),
         once: None,
     };
@@ -172,8 +174,7 @@ async fn the_first_admin_has_a_password_that_verifies() {
     });
     let shown = shown.await.expect("made").expect("the first time");
     assert_eq!(shown, kept);
-    let admin = users::first_admin(&engine).await.expect("the admin");
-    assert!(users::verify_password(&engine, &admin, shown).await.expect("an answer"));
-    assert!(!users::verify_password(&engine, &admin, "wrong".to_owned()).await.expect("an answer"));
+    assert!(passwords::verify(&engine, "admin", shown).await.is_ok());
+    assert!(passwords::verify(&engine, "admin", "wrong".to_owned()).await.is_err());
     assert_eq!(users::ensure_first_admin(&engine, |_| Ok(())).await.expect("nothing to do"), None);
 }

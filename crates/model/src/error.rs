@@ -54,6 +54,8 @@ pub struct Details {
     pub problems: Vec<Problem>,
     pub link: Option<String>,
     pub retry_after: Option<Duration>,
+    /// What a refusal is about, for the audit.
+    pub object: Option<String>,
     /// What was being done when it failed; for the log only.
     pub context: Vec<Cow<'static, str>>,
     pub cause: Option<Cause>,
@@ -69,6 +71,7 @@ impl Error {
             problems: Vec::new(),
             link: None,
             retry_after: None,
+            object: None,
             context: Vec::new(),
             cause: None,
         }))
@@ -146,6 +149,13 @@ impl Error {
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> Self {
         self.0.retry_after = Some(after);
+        self
+    }
+
+    /// Names what a refusal is about.
+    #[must_use]
+    pub fn about(mut self, object: impl Into<String>) -> Self {
+        self.0.object = Some(object.into());
         self
     }
 

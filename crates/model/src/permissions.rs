@@ -6,7 +6,11 @@ pub mod tuples;
 
 use std::fmt;
 
+use std::sync::Arc;
+
 use self::tuples::{Holder, Thing, Tuple};
+use crate::api_keys::ApiKeyId;
+use crate::groups::GroupId;
 use crate::tenants::TenantId;
 use crate::users::UserId;
 
@@ -16,33 +20,55 @@ pub enum Object {
     /// The installation itself.
     System,
     Tenant(TenantId),
+    Group(GroupId),
+    UserAccount(UserId),
+    /// No type of the model: rights on a key follow from its tenant and its owner.
+    ApiKey(ApiKeyId),
 }
 
 /// Who holds a relation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Subject {
     User(UserId),
+    /// A machine, named by its issuer and by the name it has there: `cluster/ci/runner`.
+    ServiceAccount(Arc<str>),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Relation {
-    Admin,
-    CanCreateTenant,
-    CanView,
-    CanUpdate,
-    CanDelete,
-}
-
-impl Relation {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Relation::Admin => "admin",
-            Relation::CanCreateTenant => "can_create_tenant",
-            Relation::CanView => "can_view",
-            Relation::CanUpdate => "can_update",
-            Relation::CanDelete => "can_delete",
+macro_rules! relations {
+    ($($variant:ident = $name:literal),* $(,)?) => {
+        /// The relations that use-cases ask for.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Relation {
+            $($variant,)*
         }
-    }
+
+        impl Relation {
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Relation::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+relations! {
+    Admin = "admin",
+    CanCreateDevice = "can_create_device",
+    CanCreateTenant = "can_create_tenant",
+    CanDelete = "can_delete",
+    CanEdit = "can_edit",
+    CanListUsers = "can_list_users",
+    CanManageAdmins = "can_manage_admins",
+    CanManageGrants = "can_manage_grants",
+    CanManageGroups = "can_manage_groups",
+    CanManageMembers = "can_manage_members",
+    CanUpdate = "can_update",
+    CanView = "can_view",
+    CanViewAudit = "can_view_audit",
+    CanViewMembers = "can_view_members",
+    Holder = "holder",
+    Member = "member",
 }
 
 impl Object {
@@ -50,19 +76,39 @@ impl Object {
         match self {
             Object::System => Thing::new("system", "paddock"),
             Object::Tenant(id) => Thing::new("tenant", &id.to_string()),
+            Object::Group(id) => Thing::new("group", &id.to_string()),
+            Object::UserAccount(id) => Thing::new("user_account", &id.to_string()),
+            Object::ApiKey(id) => Thing::new("api_key", &id.to_string()),
         }
     }
 
-    /// The tuple that gives the subject a relation on this.
+    /// The tuple that gives the holder a relation on this.
     pub fn given_to(self, relation: &str, holder: Holder) -> Tuple {
         Tuple { object: self.thing(), relation: relation.into(), holder }
     }
 }
 
 impl Subject {
-    pub fn thing(self) -> Thing {
+    pub fn thing(&self) -> Thing {
         match self {
             Subject::User(id) => Thing::new("user", &id.to_string()),
+            Subject::ServiceAccount(name) => Thing { kind: "service_account".into(), id: name.clone() },
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        let thing = Thing::parse(text)?;
+        match &*thing.kind {
+            "user" => UserId::parse(&thing.id).map(Subject::User),
+            "service_account" => Some(Subject::ServiceAccount(thing.id)),
+            _ => None,
+        }
+    }
+
+    pub fn user(&self) -> Option<UserId> {
+        match self {
+            Subject::User(id) => Some(*id),
+            Subject::ServiceAccount(_) => None,
         }
     }
 }

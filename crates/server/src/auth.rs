@@ -6,19 +6,22 @@ pub mod access_token;
 mod caller;
 mod jwt_crypto;
 
-use paddock_model::permissions::Subject;
-use paddock_model::{Error, Result, Timestamp};
+use std::sync::Arc;
 
-pub use caller::{Caller, RateLimit};
+use paddock_model::credentials::Credential;
+use paddock_model::permissions::Subject;
+use paddock_model::{Error, Result};
+
+pub use caller::{Caller, RateLimit, Recognised};
 pub use jwt_crypto::install as install_crypto;
 
 use access_token::AccessTokens;
 
 /// What a valid credential says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pub subject: Subject,
-    pub expires_at: Timestamp,
+    pub credential: Arc<Credential>,
 }
 
 /// The kinds of credentials, by syntax.
@@ -63,6 +66,10 @@ impl Credentials {
             None => Err(invalid()),
         }
     }
+}
+
+fn expired() -> Error {
+    Error::unauthenticated("credential_expired", "The credential has expired. Get a new one.")
 }
 
 /// One answer to everything that is wrong with a credential: which part it is helps only who forges one.

@@ -103,7 +103,7 @@ fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 async fn print_token(config: &Config) -> anyhow::Result<()> {
     let engine = wiring::join(config, &World::real(BUILD)).await?;
     let admin = users::first_admin(&engine).await.map_err(|error| anyhow::anyhow!("{}", error.detail))?;
-    println!("{}", access_token::mint(&engine, admin.id).await?);
+    println!("{}", access_token::mint(&engine, admin.id, engine.now()).await?);
     Ok(())
 }
 

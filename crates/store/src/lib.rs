@@ -15,7 +15,11 @@ mod tests;
 mod tx;
 mod value;
 
+pub mod api_keys;
+pub mod audit;
+pub mod groups;
 pub mod idempotency_keys;
+pub mod invitations;
 pub mod leases;
 pub mod relations;
 pub mod signing_keys;

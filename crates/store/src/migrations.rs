@@ -13,6 +13,7 @@ struct Migration {
 const MIGRATIONS: &[Migration] = &[
     Migration { name: "house", script: include_str!("../migrations/0001_house.sql") },
     Migration { name: "relations", script: include_str!("../migrations/0002_relations.sql") },
+    Migration { name: "identity", script: include_str!("../migrations/0003_identity.sql") },
 ];
 
 const JOURNAL: &str = "

@@ -1,6 +1,7 @@
 //! Relations: who was given what on which object, and in which order that came about.
 
 use paddock_model::Timestamp;
+use paddock_model::page::{Page, PageRequest};
 use paddock_model::permissions::tuples::{Holder, Thing, Tuple};
 
 use crate::row::{FromRow, Row};
@@ -12,6 +13,23 @@ const LIST: &str = "
 const ON_OBJECT: &str = "
     SELECT object, relation, subject FROM relations WHERE object = $1";
 
+const GIVEN: &str = "
+    SELECT object, relation, subject FROM relations WHERE object = $1 AND relation = $2";
+
+const HELD: &str = "
+    SELECT object, relation, subject FROM relations WHERE subject = $1";
+
+/// Who was given one of four relations on an object, by the order of their names.
+const HOLDERS: &str = "
+    SELECT relation, subject, created_at FROM relations
+    WHERE object = $1 AND relation IN ($2, $3, $4, $5) AND subject > $6 ORDER BY subject LIMIT $7";
+
+/// What a subject was given, by the order of objects and relations.
+const HOLDINGS: &str = "
+    SELECT object, relation, created_at FROM relations
+    WHERE subject = $1 AND NOT (relation = 'member' AND object LIKE 'group:%') AND (object > $2 OR object = $2 AND relation > $3)
+    ORDER BY object, relation LIMIT $4";
+
 const INSERT: &str = "
     INSERT INTO relations (object, relation, subject, created_at) VALUES ($1, $2, $3, $4)
     ON CONFLICT DO NOTHING";
@@ -22,6 +40,10 @@ const DELETE: &str = "
 /// Holds up other writers of relations until the commit: changes are numbered in the order in which they are seen.
 const RAISE_REVISION: &str = "
     UPDATE relation_revision SET revision = revision + 1 WHERE id = 1 RETURNING revision";
+
+/// Writes nothing; holds up other writers of relations all the same.
+const HOLD_REVISION: &str = "
+    UPDATE relation_revision SET revision = revision WHERE id = 1";
 
 const REVISION: &str = "
     SELECT revision FROM relation_revision WHERE id = 1";
@@ -68,6 +90,63 @@ pub async fn any_change_until(tx: &mut Tx, revision: i64) -> Result<bool> {
 /// Forgets how the relations came about up to this change; they themselves stay.
 pub async fn forget_changes_until(tx: &mut Tx, revision: i64) -> Result<u64> {
     tx.execute(DELETE_OLD, args![revision]).await
+}
+
+/// Until this transaction ends, nobody else gives or takes back a relation: what is read now stays true.
+pub async fn hold(tx: &mut Tx) -> Result<()> {
+    tx.execute(HOLD_REVISION, &[]).await.map(drop)
+}
+
+/// What was given of one relation on an object.
+pub async fn given(tx: &mut Tx, object: &Thing, relation: &str) -> Result<Vec<Tuple>> {
+    tx.rows(GIVEN, args![object.to_string(), relation]).await
+}
+
+/// Everything that was given to exactly this holder.
+pub async fn held_by(tx: &mut Tx, holder: &Holder) -> Result<Vec<Tuple>> {
+    tx.rows(HELD, args![holder.to_string()]).await
+}
+
+/// Someone who was given a relation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Given {
+    pub relation: String,
+    pub holder: Holder,
+    pub since: Timestamp,
+}
+
+/// Those who were given one of these relations on an object, a page at a time.
+pub async fn list_holders(
+    tx: &mut Tx,
+    object: &Thing,
+    relations: [&str; 4],
+    page: &PageRequest<String>,
+) -> Result<Page<Given, String>> {
+    let [a, b, c, d] = relations;
+    let after = page.after.clone().unwrap_or_default();
+    let args = args![object.to_string(), a, b, c, d, after, page.limit + 1];
+    let holders = tx.rows(HOLDERS, args).await?;
+    Ok(Page::of(holders, page, |given: &Given| given.holder.to_string()))
+}
+
+/// Something that a holder was given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holding {
+    pub object: Thing,
+    pub relation: String,
+    pub since: Timestamp,
+}
+
+/// What was granted to a holder, a page at a time; the key is the object and the relation.
+pub async fn list_holdings(
+    tx: &mut Tx,
+    holder: &Holder,
+    page: &PageRequest<(String, String)>,
+) -> Result<Page<Holding, (String, String)>> {
+    let (object, relation) = page.after.clone().unwrap_or_default();
+    let args = args![holder.to_string(), object, relation, page.limit + 1];
+    let holdings = tx.rows(HOLDINGS, args).await?;
+    Ok(Page::of(holdings, page, |held: &Holding| (held.object.to_string(), held.relation.clone())))
 }
 
 /// False when it was given already.
@@ -119,6 +198,18 @@ impl FromRow for Tuple {
             relation: row.take::<String>()?.into(),
             holder: row.take_text(Holder::parse)?,
         })
+    }
+}
+
+impl FromRow for Given {
+    fn from_row(row: &mut Row) -> Result<Self> {
+        Ok(Given { relation: row.take()?, holder: row.take_text(Holder::parse)?, since: row.take()? })
+    }
+}
+
+impl FromRow for Holding {
+    fn from_row(row: &mut Row) -> Result<Self> {
+        Ok(Holding { object: row.take_text(Thing::parse)?, relation: row.take()?, since: row.take()? })
     }
 }
 

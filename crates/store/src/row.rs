@@ -99,6 +99,8 @@ column! {
     serde_json::Value, serde_json::Value,
         |value| serde_json::from_str(value.as_str().map_err(Error::unexpected)?).map_err(Error::unexpected), |value| value;
     paddock_model::tenants::TenantId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
+    paddock_model::groups::GroupId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
+    paddock_model::api_keys::ApiKeyId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
     paddock_model::users::UserId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
 }
 

@@ -45,15 +45,25 @@ impl Select {
     pub fn within(&mut self, scope: &Scope, tenant_column: &'static str) {
         match scope {
             Scope::Everything => {}
-            Scope::Tenants(tenants) if tenants.is_empty() => self.and("1 = 0", []),
             Scope::Tenants(tenants) => {
-                let places = vec!["?"; tenants.len()].join(", ");
-                self.and(
-                    &format!("{tenant_column} IN ({places})"),
-                    tenants.iter().map(|id| Value::Uuid(id.0)),
-                );
+                self.one_of(tenant_column, tenants.iter().map(|id| Value::Uuid(id.0)));
             }
         }
+    }
+
+    /// Only where the column holds one of the values; nothing where there are none.
+    pub fn one_of(&mut self, column: &'static str, values: impl ExactSizeIterator<Item = Value<'static>>) {
+        if values.len() == 0 {
+            self.and("1 = 0", []);
+        } else {
+            let places = vec!["?"; values.len()].join(", ");
+            self.and(&format!("{column} IN ({places})"), values);
+        }
+    }
+
+    /// Says that no index may help with what was asked for.
+    pub fn may_scan(&mut self) {
+        self.scans = true;
     }
 
     pub fn labelled(&mut self, selector: &LabelSelector) {

@@ -43,7 +43,7 @@ pub async fn list(
     }
     select.labelled(&filter.labels);
     let tenants = tx.rows_of(select.page(page, "id")).await?;
-    Ok(Page::of(tenants, page, |tenant: &Tenant| tenant.id.0))
+    Ok(Page::of(tenants, &page, |tenant: &Tenant| tenant.id.0))
 }
 
 pub async fn find(tx: &mut Tx, scope: &Scope, id: TenantId) -> Result<Option<Tenant>> {

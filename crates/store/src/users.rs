@@ -1,49 +1,183 @@
-//! Users: the people and machines that Paddock knows by name.
+//! Users: the people that Paddock knows, and what their passwords are checked against.
 
-use paddock_model::users::{User, UserId};
+use paddock_model::Timestamp;
+use paddock_model::page::{Page, PageRequest};
+use paddock_model::users::{Account, User, UserFilter, UserId};
+use uuid::Uuid;
 
 use crate::row::{FromRow, Row};
-use crate::{Result, Tx, args};
+use crate::select::Select;
+use crate::value::Value;
+use crate::{Error, Result, Tx, args};
 
-const FIND_BY_NAME: &str = "
-    SELECT id, name, created_at, updated_at, generation FROM users WHERE name = $1";
+const LIST: &str = "
+    SELECT id, name, email, login, issuer, subject, disabled_at, created_at, updated_at, generation FROM users";
 
 const FIND: &str = "
-    SELECT id, name, created_at, updated_at, generation FROM users WHERE id = $1";
+    SELECT id, name, email, login, issuer, subject, disabled_at, created_at, updated_at, generation FROM users
+    WHERE id = $1";
+
+const FIND_BY_LOGIN: &str = "
+    SELECT id, name, email, login, issuer, subject, disabled_at, created_at, updated_at, generation FROM users
+    WHERE login = $1";
+
+const FIND_EXTERNAL: &str = "
+    SELECT id, name, email, login, issuer, subject, disabled_at, created_at, updated_at, generation FROM users
+    WHERE issuer = $1 AND subject = $2";
 
 const INSERT: &str = "
-    INSERT INTO users (id, name, password_hash, created_at, updated_at, generation)
-    VALUES ($1, $2, $3, $4, $5, $6)";
+    INSERT INTO users (id, name, email, login, issuer, subject, password_hash, failures, disabled_at, created_at, updated_at, generation)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, 0, $8, $9, $10, $11)";
 
-const PASSWORD_HASH: &str = "
-    SELECT password_hash FROM users WHERE id = $1 AND password_hash IS NOT NULL";
+/// Only where nobody has changed it since it was read.
+const UPDATE: &str = "
+    UPDATE users SET name = $3, email = $4, disabled_at = $5, updated_at = $6, generation = $7
+    WHERE id = $1 AND generation = $2";
 
-pub async fn find_by_name(tx: &mut Tx, name: &str) -> Result<Option<User>> {
-    tx.row(FIND_BY_NAME, args![name]).await
+const PASSWORD: &str = "
+    SELECT password_hash, failures, paused_until FROM users WHERE id = $1";
+
+const SET_PASSWORD: &str = "
+    UPDATE users SET password_hash = $2, failures = 0, paused_until = NULL WHERE id = $1";
+
+const RECORD_FAILURE: &str = "
+    UPDATE users SET failures = failures + 1, paused_until = $2 WHERE id = $1";
+
+const FORGET_FAILURES: &str = "
+    UPDATE users SET failures = 0, paused_until = NULL WHERE id = $1 AND failures > 0";
+
+/// What a password is checked against, and how often that went wrong in a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Password {
+    /// None for an account that has not been given one yet.
+    pub hash: Option<String>,
+    pub failures: i64,
+    pub paused_until: Option<Timestamp>,
+}
+
+/// All users, or only those of these ids.
+pub async fn list(
+    tx: &mut Tx,
+    only: Option<&[UserId]>,
+    filter: &UserFilter,
+    page: PageRequest,
+) -> Result<Page<User>> {
+    let mut select = Select::new(LIST);
+    if let Some(ids) = only {
+        select.one_of("id", ids.iter().map(|id| Value::Uuid(id.0)));
+    }
+    if let Some(login) = &filter.login {
+        select.and("login = ?", [Value::String(login.clone())]);
+    }
+    if let Some(email) = &filter.email {
+        select.and("email = ?", [Value::String(email.clone())]);
+    }
+    let users = tx.rows_of(select.page(page, "id")).await?;
+    Ok(Page::of(users, &page, |user: &User| user.id.0))
+}
+
+/// Those of these ids that there are, in no order.
+pub async fn list_by_ids(tx: &mut Tx, ids: &[UserId]) -> Result<Vec<User>> {
+    let page = PageRequest::<Uuid> { limit: u32::try_from(ids.len()).unwrap_or(u32::MAX - 1), after: None };
+    Ok(list(tx, Some(ids), &UserFilter::default(), page).await?.items)
 }
 
 pub async fn find(tx: &mut Tx, id: UserId) -> Result<Option<User>> {
     tx.row(FIND, args![id]).await
 }
 
+/// The same, for a transaction that goes on to change it.
+pub async fn find_to_change(tx: &mut Tx, id: UserId) -> Result<Option<User>> {
+    tx.row_to_change(FIND, args![id]).await
+}
+
+pub async fn find_by_login(tx: &mut Tx, login: &str) -> Result<Option<User>> {
+    tx.row(FIND_BY_LOGIN, args![login]).await
+}
+
+pub async fn find_external(tx: &mut Tx, issuer: &str, subject: &str) -> Result<Option<User>> {
+    tx.row(FIND_EXTERNAL, args![issuer, subject]).await
+}
+
 pub async fn insert(tx: &mut Tx, user: &User, password_hash: Option<&str>) -> Result<()> {
-    let args = args![user.id, &user.name, password_hash, user.created_at, user.updated_at, user.generation];
+    let (login, issuer, subject) = match &user.account {
+        Account::Local { login } => (Some(login.as_str()), None, None),
+        Account::External { issuer, subject } => (None, Some(issuer.as_str()), Some(subject.as_str())),
+    };
+    let args = args![
+        user.id,
+        &user.name,
+        user.email.as_deref(),
+        login,
+        issuer,
+        subject,
+        password_hash,
+        user.disabled_at,
+        user.created_at,
+        user.updated_at,
+        user.generation
+    ];
     tx.execute_one(INSERT, args).await
 }
 
-/// What a password is checked against; none for an account without one.
-pub async fn password_hash(tx: &mut Tx, user: &User) -> Result<Option<String>> {
-    Ok(tx.row::<(String,)>(PASSWORD_HASH, args![user.id]).await?.map(|(hash,)| hash))
+/// Replaces `before`, as it was read, by `after`.
+pub async fn update(tx: &mut Tx, before: &User, after: &User) -> Result<()> {
+    let args = args![
+        before.id,
+        before.generation,
+        &after.name,
+        after.email.as_deref(),
+        after.disabled_at,
+        after.updated_at,
+        after.generation
+    ];
+    tx.execute_one(UPDATE, args).await
+}
+
+pub async fn password(tx: &mut Tx, id: UserId) -> Result<Option<Password>> {
+    tx.row(PASSWORD, args![id]).await
+}
+
+/// The same, for a transaction that goes on to count a failure or to forget them.
+pub async fn password_to_change(tx: &mut Tx, id: UserId) -> Result<Option<Password>> {
+    tx.row_to_change(PASSWORD, args![id]).await
+}
+
+pub async fn set_password(tx: &mut Tx, id: UserId, hash: &str) -> Result<()> {
+    tx.execute_one(SET_PASSWORD, args![id, hash]).await
+}
+
+pub async fn record_failure(tx: &mut Tx, id: UserId, paused_until: Option<Timestamp>) -> Result<()> {
+    tx.execute_one(RECORD_FAILURE, args![id, paused_until]).await
+}
+
+pub async fn forget_failures(tx: &mut Tx, id: UserId) -> Result<()> {
+    tx.execute(FORGET_FAILURES, args![id]).await.map(drop)
 }
 
 impl FromRow for User {
     fn from_row(row: &mut Row) -> Result<Self> {
+        let (id, name, email) = (row.take()?, row.take()?, row.take_optional()?);
+        let account = match (row.take_optional()?, row.take_optional()?, row.take_optional()?) {
+            (Some(login), ..) => Account::Local { login },
+            (None, Some(issuer), Some(subject)) => Account::External { issuer, subject },
+            _ => return Err(Error::unexpected("a user without an account")),
+        };
         Ok(User {
-            id: row.take()?,
-            name: row.take()?,
+            id,
+            name,
+            email,
+            account,
+            disabled_at: row.take_optional()?,
             created_at: row.take()?,
             updated_at: row.take()?,
             generation: row.take()?,
         })
+    }
+}
+
+impl FromRow for Password {
+    fn from_row(row: &mut Row) -> Result<Self> {
+        Ok(Password { hash: row.take_optional()?, failures: row.take()?, paused_until: row.take_optional()? })
     }
 }

@@ -91,6 +91,8 @@ from! {
     serde_json::Value => |json| Value::Json(json),
     &'a paddock_model::slug::Slug => |slug| Value::Text(slug.as_str()),
     paddock_model::tenants::TenantId => |id| Value::Uuid(id.0),
+    paddock_model::groups::GroupId => |id| Value::Uuid(id.0),
+    paddock_model::api_keys::ApiKeyId => |id| Value::Uuid(id.0),
     paddock_model::users::UserId => |id| Value::Uuid(id.0),
 }
 

@@ -31,6 +31,30 @@ pub fn explain(
     })
 }
 
+/// What could be given to make the relation hold, nearest first: each is a relation on an object.
+pub fn ways(schema: &Schema, tuples: &Tuples, relation: &str, object: &Thing) -> Vec<String> {
+    let mut open = std::collections::VecDeque::from([(object.clone(), relation.to_owned())]);
+    let (mut seen, mut found) = (std::collections::HashSet::new(), Vec::new());
+    while let Some((object, relation)) = open.pop_front() {
+        if !seen.insert((object.clone(), relation.clone())) {
+            continue;
+        }
+        let mut rules: Vec<&Rule> = schema.rule(&object.kind, &relation).into_iter().collect();
+        while let Some(rule) = rules.pop() {
+            match rule {
+                Rule::Given(_) => found.push(format!("{relation} on {object}")),
+                Rule::Also(other) => open.push_back((object.clone(), other.clone())),
+                Rule::From { relation, pointer } => {
+                    let targets = tuples.pointed_to(&object, pointer);
+                    open.extend(targets.map(|target| (target.clone(), relation.clone())));
+                }
+                Rule::Any(inner) | Rule::All(inner) => rules.extend(inner),
+            }
+        }
+    }
+    found
+}
+
 struct Walk<'a> {
     schema: &'a Schema,
     tuples: &'a Tuples,

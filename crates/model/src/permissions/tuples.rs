@@ -271,13 +271,23 @@ impl Tuples {
         self.held.get(holder).into_iter().flat_map(Few::iter)
     }
 
+    /// What one relation on a thing points to, such as the tenant that it belongs to.
+    pub fn pointed_to(&self, object: &Thing, relation: &str) -> impl Iterator<Item = &Thing> {
+        self.given(object, &relation.into()).into_iter().flat_map(|given| given.ones.iter())
+    }
+
     /// Every thing on which the subject was given something, itself or through the sets that it is in.
     pub fn within_reach(&self, subject: &Thing) -> HashSet<Thing> {
+        self.reach(subject).into_keys().collect()
+    }
+
+    /// The same, with what was given on each thing and to whom.
+    pub fn reach(&self, subject: &Thing) -> HashMap<Thing, Vec<(Arc<str>, Holder)>> {
         let mut open = vec![Holder::One(subject.clone()), Holder::Everyone(subject.kind.clone())];
-        let (mut seen, mut reached) = (HashSet::new(), HashSet::new());
+        let (mut seen, mut reached) = (HashSet::new(), HashMap::<Thing, Vec<_>>::new());
         while let Some(holder) = open.pop() {
             for (object, relation) in self.held_by(&holder) {
-                reached.insert(object.clone());
+                reached.entry(object.clone()).or_default().push((relation.clone(), holder.clone()));
                 let set = Holder::Set(object.clone(), relation.clone());
                 if seen.insert(set.clone()) {
                     open.push(set);

@@ -1,12 +1,13 @@
 //! Access tokens: short-lived JWTs that Paddock signs itself.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use moka::sync::Cache;
 use paddock_engine::{Engine, signing_keys};
+use paddock_model::credentials::{Credential, CredentialKind};
 use paddock_model::permissions::Subject;
 use paddock_model::signing_keys::SigningKey;
 use paddock_model::users::UserId;
@@ -14,7 +15,7 @@ use paddock_model::{Error, Result, Timestamp};
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
-use super::{Identity, invalid};
+use super::{Identity, expired, invalid};
 
 const ISSUER: &str = "urn:paddock";
 const TYPE: &str = "at+jwt";
@@ -33,10 +34,12 @@ struct Claims {
     iat: i64,
     exp: i64,
     jti: String,
+    /// When the person proved to be there.
+    auth_time: i64,
 }
 
-/// A new token for the user, signed with the newest key.
-pub async fn mint(engine: &Engine, user: UserId) -> Result<String> {
+/// A new token for the user, who signed in at that time; signed with the newest key.
+pub async fn mint(engine: &Engine, user: UserId, authenticated_at: Timestamp) -> Result<String> {
     let keys = signing_keys::list(engine).await?;
     let key = keys.first().ok_or_else(|| Error::internal("there is no signing key"))?;
     let now = engine.now();
@@ -49,6 +52,7 @@ pub async fn mint(engine: &Engine, user: UserId) -> Result<String> {
         iat: now.as_second(),
         exp: now.as_second() + LIFETIME.as_secs() as i64,
         jti: format!("{:032x}", u128::from_be_bytes(id)),
+        auth_time: authenticated_at.as_second(),
     };
     sign(&claims, key)
 }
@@ -89,15 +93,12 @@ impl AccessTokens {
             Some(identity) => identity,
             None => {
                 let identity = self.verify_signature(token).await?;
-                self.verified.insert(digest, identity);
+                self.verified.insert(digest, identity.clone());
                 identity
             }
         };
-        if self.engine.now() >= identity.expires_at {
-            return Err(Error::unauthenticated(
-                "credential_expired",
-                "The credential has expired. Get a new one.",
-            ));
+        if identity.credential.expires_at.is_some_and(|end| self.engine.now() >= end) {
+            return Err(expired());
         }
         Ok(identity)
     }
@@ -116,8 +117,15 @@ impl AccessTokens {
         rules.validate_exp = false;
         let claims = jsonwebtoken::decode::<Claims>(token, &key, &rules).map_err(|_| invalid())?.claims;
         let user = UserId::parse(&claims.sub).ok_or_else(invalid)?;
-        let expires_at = Timestamp::from_second(claims.exp).map_err(|_| invalid())?;
-        Ok(Identity { subject: Subject::User(user), expires_at })
+        let time = |seconds| Timestamp::from_second(seconds).map_err(|_| invalid());
+        let credential = Credential {
+            id: Some(claims.jti),
+            issued_at: Some(time(claims.iat)?),
+            expires_at: Some(time(claims.exp)?),
+            authenticated_at: Some(time(claims.auth_time)?),
+            ..Credential::new(CredentialKind::AccessToken)
+        };
+        Ok(Identity { subject: Subject::User(user), credential: Arc::new(credential) })
     }
 
     /// The key of this id; an unknown one may have been made by another replica since.

@@ -6,6 +6,7 @@ use axum::extract::FromRequestParts;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
+use paddock_engine::permissions;
 use paddock_model::error::Kind;
 use paddock_model::{Error, Result};
 
@@ -20,28 +21,35 @@ pub struct Caller(pub paddock_model::caller::Caller);
 /// What is left of the caller's rate; found by the extractor, written where all headers are.
 pub type RateLimit = std::sync::Arc<OnceLock<HeaderValue>>;
 
+/// Who was recognised; known to the extractor, told to the audit if the request is refused.
+pub type Recognised = std::sync::Arc<OnceLock<paddock_model::caller::Caller>>;
+
 impl FromRequestParts<App> for Caller {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Failure> {
         let identity = identify(app, parts).await?;
-        let remaining = app.rates.count_request(identity.subject)?;
+        let remaining = app.rates.count_request(&identity.subject)?;
         if let Some(rate_limit) = parts.extensions.get::<RateLimit>() {
             let _ = rate_limit.set(remaining);
         }
-        let request_id = RequestId::of(&parts.extensions);
-        Ok(Caller(paddock_model::caller::Caller {
+        let caller = paddock_model::caller::Caller {
             subject: identity.subject,
-            expires_at: identity.expires_at,
-            request_id,
+            credential: identity.credential,
+            address: Some(app.proxies.client(parts)),
+            request_id: RequestId::of(&parts.extensions),
             once: None,
-        }))
+        };
+        if let Some(recognised) = parts.extensions.get::<Recognised>() {
+            let _ = recognised.set(caller.clone());
+        }
+        Ok(Caller(caller))
     }
 }
 
 async fn identify(app: &App, parts: &Parts) -> Result<Identity> {
     let verified = match bearer(&parts.headers) {
-        Ok(credential) => app.credentials.verify(credential).await,
+        Ok(credential) => app.credentials.verify(credential).await.and_then(|identity| active(app, identity)),
         Err(error) => Err(error),
     };
     // Who sends nothing, or what was valid until a moment ago, does not guess.
@@ -53,6 +61,11 @@ async fn identify(app: &App, parts: &Parts) -> Result<Identity> {
         app.rates.count_failed_authentication(app.proxies.client(parts))?;
     }
     verified
+}
+
+/// A valid credential of a closed account is worth nothing, from the moment the account is closed.
+fn active(app: &App, identity: Identity) -> Result<Identity> {
+    if permissions::is_active(&app.engine, &identity.subject) { Ok(identity) } else { Err(super::invalid()) }
 }
 
 fn bearer(headers: &HeaderMap) -> Result<&str> {

@@ -11,6 +11,7 @@ pub mod problem;
 pub mod query;
 pub mod rates;
 pub mod request_id;
+pub mod revision;
 pub mod schemas;
 pub mod time;
 

@@ -107,7 +107,7 @@ impl World {
         };
         let server = wiring::start(&config(flags), world).await.expect("a server");
         let admin = users::first_admin(&server.engine).await.expect("the first admin");
-        let token = access_token::mint(&server.engine, admin.id).await.expect("a token");
+        let token = access_token::mint(&server.engine, admin.id, server.engine.now()).await.expect("a token");
         // The client's TLS is set up although no test speaks it through this client.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().timeout(Duration::from_secs(60)).build().expect("a client");

@@ -32,8 +32,8 @@ impl Rates {
     }
 
     /// Counts a request of this caller; returns what is left, as the `RateLimit` header says it.
-    pub fn count_request(&self, caller: Subject) -> Result<HeaderValue> {
-        match self.requests.check_key(&caller) {
+    pub fn count_request(&self, caller: &Subject) -> Result<HeaderValue> {
+        match self.requests.check_key(caller) {
             Ok(state) => {
                 let text = format!("\"requests\";r={}", state.remaining_burst_capacity());
                 HeaderValue::try_from(text).map_err(Error::internal)
