@@ -261,6 +261,10 @@ impl Tuples {
         Tuple { object, relation: kept(tuple.relation), holder }
     }
 
+    pub(super) fn given(&self, object: &Thing, relation: &Arc<str>) -> Option<&Given> {
+        self.given.get(object)?.of(relation)
+    }
+
     /// Nothing where nothing was given; else the thing as it is kept here, once.
     pub(super) fn given_on(&self, object: &Thing) -> Option<(&Thing, &OnThing)> {
         self.given.get_key_value(object)
@@ -307,7 +311,7 @@ impl Tuples {
                 return true;
             }
             if seen.insert(set.clone())
-                && let Some(given) = self.given.get(&set.0).and_then(|on_thing| on_thing.of(&set.1))
+                && let Some(given) = self.given(&set.0, &set.1)
             {
                 open.extend(given.sets.iter().cloned());
             }
