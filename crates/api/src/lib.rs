@@ -1,10 +1,19 @@
 //! The contract of Paddock: what goes over the wire, and a client for it. Knows no other crate of ours.
 
+pub mod admins;
+pub mod api_keys;
+pub mod audit;
+pub mod grants;
+pub mod groups;
+pub mod invitations;
 pub mod labels;
+pub mod members;
 pub mod meta;
+pub mod page;
 pub mod permissions;
 pub mod problem;
 pub mod tenants;
+pub mod users;
 
 #[cfg(feature = "client")]
 pub mod client;

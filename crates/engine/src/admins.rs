@@ -7,11 +7,12 @@ use paddock_model::permissions::{Object, Relation, Subject};
 use paddock_model::users::User;
 use paddock_model::{Error, Result, Timestamp};
 use paddock_store::{Tx, relations};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::{Engine, audit, permissions, users};
+use crate::{Engine, audit, idempotency_keys, permissions, users};
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Admin {
     pub subject: Subject,
     pub since: Timestamp,
@@ -33,6 +34,9 @@ pub async fn list(
 pub async fn create(engine: &Engine, caller: &Caller, subject: Subject) -> Result<Admin> {
     let mut tx = engine.store.begin().await?;
     permissions::require(engine, caller, Relation::CanManageAdmins, Object::System)?;
+    if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, engine.now()).await? {
+        return Ok(earlier);
+    }
     if let Subject::User(id) = subject {
         users::named(&mut tx, id, "/subject").await?;
     }
@@ -42,6 +46,7 @@ pub async fn create(engine: &Engine, caller: &Caller, subject: Subject) -> Resul
         audit::record(engine, &mut tx, caller, "admins.create", None, Object::System, details).await?;
     }
     let admin = find(&mut tx, &subject).await?;
+    idempotency_keys::remember(&mut tx, caller, &admin).await?;
     engine.commit(tx).await?;
     Ok(admin)
 }

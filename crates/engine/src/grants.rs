@@ -9,11 +9,12 @@ use paddock_model::permissions::tuples::{Thing, Tuple, Tuples};
 use paddock_model::permissions::{Object, Relation};
 use paddock_model::{Error, Result, Timestamp};
 use paddock_store::relations;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::{Engine, audit, groups, permissions};
+use crate::{Engine, audit, groups, idempotency_keys, permissions};
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     pub object: Thing,
     pub relation: String,
@@ -49,6 +50,9 @@ pub async fn create(
     let mut tx = engine.store.begin().await?;
     let group = groups::find_to_change(engine, &mut tx, caller, id).await?;
     permissions::require(engine, caller, Relation::CanManageGrants, group.object())?;
+    if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
+        return Ok(earlier);
+    }
     let tuple = grantable(engine, caller, &group, object, relation)?;
     if relations::give(&mut tx, &tuple, now).await? {
         let details = json!({ "object": tuple.object.to_string(), "relation": relation });
@@ -59,8 +63,10 @@ pub async fn create(
     let page = PageRequest { limit: 1, after: Some(after) };
     let held = relations::list_holdings(&mut tx, &group.everyone(), &page).await?;
     let since = held.items.first().map_or(now, |held| held.since);
+    let grant = Grant { object: tuple.object, relation: relation.to_owned(), since };
+    idempotency_keys::remember(&mut tx, caller, &grant).await?;
     engine.commit(tx).await?;
-    Ok(Grant { object: tuple.object, relation: relation.to_owned(), since })
+    Ok(grant)
 }
 
 pub async fn delete(

@@ -11,6 +11,7 @@ use paddock_model::tenants::TenantId;
 use paddock_model::users::{User, UserId};
 use paddock_model::{Error, Result, Timestamp};
 use paddock_store::{Tx, groups, relations};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{Engine, audit, idempotency_keys, permissions, tenants, users};
@@ -47,7 +48,8 @@ pub async fn create(engine: &Engine, caller: &Caller, tenant: TenantId, spec: Gr
 
 pub async fn get(engine: &Engine, caller: &Caller, id: GroupId) -> Result<Group> {
     let scope = permissions::scope_of(engine, caller, Relation::CanViewMembers);
-    find(&mut engine.store.read().await?, &scope, id).await
+    let group = groups::find(&mut engine.store.read().await?, &scope, id).await?;
+    group.ok_or_else(|| permissions::invisible(engine, "group", Object::Group(id)))
 }
 
 /// The groups of these ids in a tenant, for someone who is in them.
@@ -101,7 +103,7 @@ pub async fn delete(engine: &Engine, caller: &Caller, id: GroupId, expected: &Ex
 }
 
 /// Who is in a group: a person, a machine, or another group.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GroupMember {
     Subject(Subject),
     Group(GroupId),
@@ -125,7 +127,7 @@ impl GroupMember {
 }
 
 /// With the names that people know.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedMember {
     pub member: GroupMember,
     pub since: Timestamp,
@@ -157,6 +159,9 @@ pub async fn add_member(
     relations::hold(&mut tx).await?;
     let group = find_to_change(engine, &mut tx, caller, id).await?;
     permissions::require(engine, caller, Relation::CanManageMembers, group.object())?;
+    if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
+        return Ok(earlier);
+    }
     require_same_tenant(engine, &mut tx, &group, &member).await?;
     let tuple = group.object().given_to("member", member.holder());
     require_no_circle(&mut tx, &group, &tuple).await?;
@@ -174,6 +179,7 @@ pub async fn add_member(
         .await?;
     }
     let named = find_member(&mut tx, &group, &member).await?;
+    idempotency_keys::remember(&mut tx, caller, &named).await?;
     engine.commit(tx).await?;
     Ok(named)
 }
@@ -308,11 +314,8 @@ pub(crate) async fn find_to_change(
     id: GroupId,
 ) -> Result<Group> {
     let scope = permissions::scope_of(engine, caller, Relation::CanViewMembers);
-    groups::find_to_change(tx, &scope, id).await?.ok_or_else(|| Error::not_found("group"))
-}
-
-async fn find(tx: &mut Tx, scope: &Scope, id: GroupId) -> Result<Group> {
-    groups::find(tx, scope, id).await?.ok_or_else(|| Error::not_found("group"))
+    let group = groups::find_to_change(tx, &scope, id).await?;
+    group.ok_or_else(|| permissions::invisible(engine, "group", Object::Group(id)))
 }
 
 fn name_taken(error: paddock_store::Error, group: &Group) -> Error {

@@ -10,10 +10,10 @@ use paddock_model::users::{Account, User, UserId};
 use paddock_model::{Error, Result, Timestamp};
 use paddock_store::{Tx, invitations, users};
 use ring::digest::{SHA256, digest};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::audit::Actor;
-use crate::{Engine, audit, passwords, permissions};
+use crate::{Engine, audit, idempotency_keys, passwords, permissions};
 
 /// What is given to the invited: shown once, never kept.
 pub struct Invited {
@@ -21,10 +21,14 @@ pub struct Invited {
     pub expires_at: Timestamp,
 }
 
-/// A new link for an account here; an earlier one, and nothing else, stops working.
-pub async fn create(engine: &Engine, caller: &Caller, id: UserId) -> Result<Invited> {
+/// A new link for an account here; an earlier one, and nothing else, stops working. It is told once.
+pub async fn create(engine: &Engine, caller: &Caller, id: UserId) -> Result<Option<Invited>> {
     let mut tx = engine.store.begin().await?;
     permissions::require(engine, caller, Relation::Admin, Object::System)?;
+    if idempotency_keys::recall::<Value>(&mut tx, caller, engine.now()).await?.is_some() {
+        // It was told once.
+        return Ok(None);
+    }
     let user = users::find(&mut tx, id).await?.ok_or_else(|| Error::not_found("user"))?;
     if !matches!(user.account, Account::Local { .. }) {
         let detail = "This user signs in at an identity provider and has no password here.";
@@ -32,8 +36,9 @@ pub async fn create(engine: &Engine, caller: &Caller, id: UserId) -> Result<Invi
     }
     let invited = invite(engine, &mut tx, &user).await?;
     audit::record(engine, &mut tx, caller, "invitations.create", None, user.object(), json!({})).await?;
+    idempotency_keys::remember(&mut tx, caller, &json!({})).await?;
     engine.commit(tx).await?;
-    Ok(invited)
+    Ok(Some(invited))
 }
 
 pub(crate) async fn invite(engine: &Engine, tx: &mut Tx, user: &User) -> Result<Invited> {

@@ -212,6 +212,14 @@ pub fn scope_of(engine: &Engine, caller: &Caller, relation: Relation) -> Scope {
     Scope::Tenants(tenants.filter_map(|thing| TenantId::parse(&thing.id)).collect())
 }
 
+/// What the caller may not see is answered like what is not there; only the audit is told the difference.
+pub(crate) fn invisible(engine: &Engine, noun: &'static str, object: Object) -> Error {
+    let thing = object.thing();
+    let absent = Error::not_found(noun);
+    let there = engine.permissions.known().tuples.knows(&thing, &["system", "tenant"]);
+    if there { absent.about(thing.to_string()) } else { absent }
+}
+
 /// The tenant that a thing belongs to, if it belongs to one.
 pub fn tenant_of(engine: &Engine, object: &Thing) -> Option<TenantId> {
     if &*object.kind == "tenant" {

@@ -1,11 +1,11 @@
 //! Tenants: the walls between customers.
 
 use paddock_model::caller::Caller;
-use paddock_model::error::Problem;
+use paddock_model::error::{Kind, Problem};
 use paddock_model::expected::Expected;
 use paddock_model::page::{Page, PageRequest};
 use paddock_model::permissions::tuples::Holder;
-use paddock_model::permissions::{Object, Relation};
+use paddock_model::permissions::{Object, Relation, Scope};
 use paddock_model::tenants::{Tenant, TenantFilter, TenantId, TenantSpec};
 use paddock_model::{Error, Result};
 use paddock_store::{Tx, api_keys, groups, relations, tenants};
@@ -26,6 +26,20 @@ pub async fn list(
 
 pub async fn get(engine: &Engine, caller: &Caller, id: TenantId) -> Result<Tenant> {
     find(engine, &mut engine.store.read().await?, caller, id).await
+}
+
+/// The tenant that a request is about: the one it names, or the only one that the caller has.
+pub async fn meant(engine: &Engine, caller: &Caller, named: Option<TenantId>) -> Result<Tenant> {
+    if let Some(id) = named {
+        return get(engine, caller, id).await;
+    }
+    if let Scope::Tenants(tenants) = permissions::scope(engine, caller)
+        && let [only] = tenants[..]
+    {
+        return get(engine, caller, only).await;
+    }
+    let detail = "Say which tenant: send its id as tenantId, or in the X-Paddock-Tenant header.";
+    Err(Error::new(Kind::Invalid, "tenant_required", detail))
 }
 
 pub async fn create(engine: &Engine, caller: &Caller, spec: TenantSpec) -> Result<Tenant> {
@@ -107,12 +121,14 @@ async fn require_empty(tx: &mut Tx, tenant: &Tenant) -> Result<()> {
 
 async fn find(engine: &Engine, tx: &mut Tx, caller: &Caller, id: TenantId) -> Result<Tenant> {
     let scope = permissions::scope(engine, caller);
-    tenants::find(tx, &scope, id).await?.ok_or_else(|| Error::not_found("tenant"))
+    let tenant = tenants::find(tx, &scope, id).await?;
+    tenant.ok_or_else(|| permissions::invisible(engine, "tenant", Object::Tenant(id)))
 }
 
 async fn find_to_change(engine: &Engine, tx: &mut Tx, caller: &Caller, id: TenantId) -> Result<Tenant> {
     let scope = permissions::scope(engine, caller);
-    tenants::find_to_change(tx, &scope, id).await?.ok_or_else(|| Error::not_found("tenant"))
+    let tenant = tenants::find_to_change(tx, &scope, id).await?;
+    tenant.ok_or_else(|| permissions::invisible(engine, "tenant", Object::Tenant(id)))
 }
 
 fn name_taken(error: paddock_store::Error, tenant: &Tenant) -> Error {

@@ -125,6 +125,19 @@ impl fmt::Display for Subject {
     }
 }
 
+impl serde::Serialize for Subject {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Subject {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <String as serde::Deserialize>::deserialize(deserializer)?;
+        Subject::parse(&text).ok_or_else(|| serde::de::Error::custom("not a subject"))
+    }
+}
+
 /// What a caller may see. Every read of the store takes one: that is what makes the 404.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {

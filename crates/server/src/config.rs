@@ -77,6 +77,8 @@ settings! {
     requests_per_minute, "limits.requests_per_minute": Whole<1, 100_000_000> = "6000";
     /// Requests that one caller may send at once after a pause.
     burst, "limits.burst": Whole<1, 100_000_000> = "600";
+    /// Costly requests a minute that one caller may send: new accounts, invitations and keys, searches of the audit.
+    costly_per_minute, "limits.costly_per_minute": Whole<1, 100_000_000> = "60";
     /// Failed authentications a minute from one address; valid callers from it are unharmed.
     failed_authentications_per_minute, "limits.failed_authentications_per_minute": Whole<1, 1_000_000> = "20";
     /// How long a request may take.

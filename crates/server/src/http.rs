@@ -1,11 +1,19 @@
 //! The REST surface: one file a noun, and the conventions that all of them share.
 
+pub mod admins;
+pub mod api_keys;
+pub mod audit;
 pub mod conventions;
+pub mod grants;
+pub mod groups;
 pub mod health;
+pub mod invitations;
+pub mod members;
 pub mod meta;
 pub mod openapi;
 pub mod permissions;
 pub mod tenants;
+pub mod users;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -63,7 +71,17 @@ impl Deref for App {
 
 /// Every operation that needs a credential: each takes a `Caller`, and a test tries each without one.
 fn api() -> OpenApiRouter<App> {
-    OpenApiRouter::new().merge(permissions::routes()).merge(tenants::routes())
+    OpenApiRouter::new()
+        .merge(admins::routes())
+        .merge(api_keys::routes())
+        .merge(audit::routes())
+        .merge(grants::routes())
+        .merge(groups::routes())
+        .merge(invitations::routes())
+        .merge(members::routes())
+        .merge(permissions::routes())
+        .merge(tenants::routes())
+        .merge(users::routes())
 }
 
 /// The contract as the code says it, with the limits that are in force.

@@ -131,6 +131,7 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
         rates: Rates::new(
             config.requests_per_minute.0,
             config.burst.0,
+            config.costly_per_minute.0,
             config.failed_authentications_per_minute.0,
         ),
         schemas: Schemas::new(document.value["components"].clone()),

@@ -60,6 +60,20 @@ impl Holder {
     }
 }
 
+/// Written as it is said: `tenant:ten_…`.
+impl serde::Serialize for Thing {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Thing {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Thing::parse(&text).ok_or_else(|| serde::de::Error::custom("not of the form type:id"))
+    }
+}
+
 impl std::fmt::Display for Thing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.kind, self.id)
@@ -259,6 +273,11 @@ impl Tuples {
             Holder::Everyone(kind) => Holder::Everyone(kept(kind)),
         };
         Tuple { object, relation: kept(tuple.relation), holder }
+    }
+
+    /// Whether anything was given on a thing: nothing is there without belonging to someone.
+    pub fn knows(&self, object: &Thing, relations: &[&str]) -> bool {
+        relations.iter().any(|relation| self.given(object, &(*relation).into()).is_some())
     }
 
     pub(super) fn given(&self, object: &Thing, relation: &Arc<str>) -> Option<&Given> {

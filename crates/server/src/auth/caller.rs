@@ -36,7 +36,7 @@ impl FromRequestParts<App> for Caller {
         let caller = paddock_model::caller::Caller {
             subject: identity.subject,
             credential: identity.credential,
-            address: Some(app.proxies.client(parts)),
+            address: Some(app.proxies.client_of(&parts.extensions, &parts.headers)),
             request_id: RequestId::of(&parts.extensions),
             once: None,
         };
@@ -58,7 +58,7 @@ async fn identify(app: &App, parts: &Parts) -> Result<Identity> {
             && !matches!(error.code, "credential_missing" | "credential_expired")
     };
     if verified.as_ref().is_err_and(guesses) {
-        app.rates.count_failed_authentication(app.proxies.client(parts))?;
+        app.rates.count_failed_authentication(app.proxies.client_of(&parts.extensions, &parts.headers))?;
     }
     verified
 }

@@ -10,9 +10,12 @@ pub mod peer;
 pub mod problem;
 pub mod query;
 pub mod rates;
+mod refusals;
 pub mod request_id;
 pub mod revision;
 pub mod schemas;
+pub mod subject;
+pub mod tenant;
 pub mod time;
 
 use std::panic::AssertUnwindSafe;
@@ -30,7 +33,7 @@ use paddock_model::Error;
 use tracing::Instrument;
 
 use super::App;
-use crate::auth::RateLimit;
+use crate::auth::{RateLimit, Recognised};
 use problem::Failure;
 use request_id::RequestId;
 
@@ -50,8 +53,11 @@ pub async fn keep_conventions(State(app): State<App>, mut request: Request, next
     let started = Instant::now();
     let id = RequestId::for_request(&request);
     let rate_limit = RateLimit::default();
+    let recognised = Recognised::default();
+    let address = app.proxies.client(&request);
     request.extensions_mut().insert(id.clone());
     request.extensions_mut().insert(rate_limit.clone());
+    request.extensions_mut().insert(recognised.clone());
     let method = request.method().clone();
     let uri = request.uri().clone();
     let path = uri.path();
@@ -85,7 +91,14 @@ pub async fn keep_conventions(State(app): State<App>, mut request: Request, next
         Failure::of_transport(StatusCode::NOT_ACCEPTABLE, "not_acceptable", detail).into_response()
     };
 
+    // A path that nobody serves has no template; its text must not become a label.
+    let route = route.as_ref().map_or("unmatched", MatchedPath::as_str);
     let cause = problem::write_document(&mut response, path, &id);
+    if let Some(error) = &cause {
+        let refused =
+            refusals::Request { method: &method, route, path, id: &id, address, recognised: &recognised };
+        refusals::record(&app, &refused, error).await;
+    }
     if_none_match.apply(&mut response);
     write_headers(response.headers_mut(), &id, app.limits.tls);
     if let Some(remaining) = rate_limit.get() {
@@ -94,8 +107,6 @@ pub async fn keep_conventions(State(app): State<App>, mut request: Request, next
     cross_origin::write_headers(response.headers_mut(), origin);
 
     let status = response.status();
-    // A path that nobody serves has no template; its text must not become a label.
-    let route = route.as_ref().map_or("unmatched", MatchedPath::as_str);
     let took = started.elapsed();
     measures::record(method_label(&method), route, status.as_u16(), took);
     span.in_scope(|| log(&method, path, status, took, cause.as_deref()));

@@ -1,6 +1,9 @@
 //! The live contract: what the handlers say of themselves, completed by what all operations have in common.
 
+use std::collections::HashMap;
+
 use bytes::Bytes;
+use http::Method;
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -17,6 +20,8 @@ pub struct Document {
     pub yaml: Bytes,
     pub json_etag: String,
     pub yaml_etag: String,
+    /// The names of operations, by method and path.
+    operations: HashMap<(Method, String), String>,
 }
 
 /// An answer that many operations share.
@@ -201,9 +206,17 @@ impl Document {
         }]);
         document["security"] = json!([{ "bearer": [] }]);
         document["tags"] = json!([
+            { "name": "admins", "description": "Who administers the whole installation." },
+            { "name": "api_keys", "description": "What opens the device API." },
+            { "name": "audit", "description": "Who did what." },
+            { "name": "grants", "description": "What a group was given." },
+            { "name": "groups", "description": "People and machines that are given rights together." },
+            { "name": "invitations", "description": "Links by which people choose their passwords." },
+            { "name": "members", "description": "Who belongs to a tenant." },
             { "name": "meta", "description": "What the server says about itself." },
             { "name": "permissions", "description": "Who one is, and what one may do." },
             { "name": "tenants", "description": "The walls between customers." },
+            { "name": "users", "description": "The people that Paddock knows." },
         ]);
         let mut schemas = vec![(Problem::name().into_owned(), <Problem as utoipa::PartialSchema>::schema())];
         Problem::schemas(&mut schemas);
@@ -231,6 +244,11 @@ impl Document {
         Document::new(document)
     }
 
+    /// The name of an operation, such as `tenants.create`.
+    pub fn operation(&self, method: &Method, route: &str) -> &str {
+        self.operations.get(&(method.clone(), route.to_owned())).map_or("unknown", String::as_str)
+    }
+
     fn new(mut value: Value) -> Document {
         closed(&mut value["components"]["schemas"]);
         let mut json = serde_json::to_string_pretty(&value).unwrap_or_default();
@@ -242,6 +260,7 @@ impl Document {
             format!("\"{hex}\"")
         };
         Document {
+            operations: operations(&value),
             json_etag: etag(&json),
             yaml_etag: etag(&yaml),
             json: json.into(),
@@ -249,6 +268,20 @@ impl Document {
             value,
         }
     }
+}
+
+fn operations(document: &Value) -> HashMap<(Method, String), String> {
+    let mut names = HashMap::new();
+    for (path, item) in document["paths"].as_object().into_iter().flatten() {
+        for (method, operation) in item.as_object().into_iter().flatten() {
+            if let (Ok(method), Some(name)) =
+                (method.to_uppercase().parse(), operation["operationId"].as_str())
+            {
+                names.insert((method, path.clone()), name.to_owned());
+            }
+        }
+    }
+    names
 }
 
 /// Objects have the members they name, and no others.
@@ -295,6 +328,9 @@ impl Shared {
     }
 }
 
+/// Things that are there or not, and are never changed.
+const UNVERSIONED: &[&str] = &["admins", "api_keys", "grants", "invitations", "members"];
+
 fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     let tag = operation["tags"][0].as_str().unwrap_or_default().to_owned();
     let act = operation["operationId"].as_str().unwrap_or_default().to_owned();
@@ -307,11 +343,19 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     if !guarded {
         operation["security"] = json!([{}]);
     }
+    // Groups have a version of their own; who is in them has not.
+    let unversioned =
+        UNVERSIONED.contains(&tag.as_str()) || act.ends_with("_member") || act == "list_members";
+    let changes_permissions = method != "get"
+        && (unversioned || tag == "groups")
+        && !matches!(tag.as_str(), "api_keys" | "invitations");
     let names_one = path.ends_with('}');
     let has_body = operation["requestBody"].is_object();
     // What a POST answers with 200 is no resource, and has no version.
     let versioned = |status: &str| {
-        guarded && (status == "201" || status == "200" && (method == "put" || names_one && method == "get"))
+        guarded
+            && !unversioned
+            && (status == "201" || status == "200" && (method == "put" || names_one && method == "get"))
     };
 
     for (status, answer) in operation["responses"].as_object_mut().into_iter().flatten() {
@@ -321,6 +365,9 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
         }
         if status == "201" {
             headers["Location"] = json!({ "$ref": "#/components/headers/Location" });
+        }
+        if changes_permissions {
+            headers["Paddock-Revision"] = json!({ "$ref": "#/components/headers/Paddock-Revision" });
         }
         if status == "503" {
             headers["Retry-After"] = json!({ "$ref": "#/components/headers/Retry-After" });
@@ -343,11 +390,11 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     }
     match method {
         "post" => parameters.push("Idempotency-Key"),
-        "put" | "delete" => {
+        "put" | "delete" if !unversioned => {
             parameters.push("If-Match");
             answers.push(&STALE);
         }
-        "get" if names_one => {
+        "get" if names_one && !unversioned => {
             parameters.push("If-None-Match");
             operation["responses"]["304"] =
                 json!({ "description": "You have this version already.", "headers": common_headers() });
@@ -383,6 +430,7 @@ fn headers() -> Value {
         "RateLimit": text("How many requests you may send at once now; on answers to a valid credential.", "^\"requests\";r=[0-9]+$", "\"requests\";r=599"),
         "Access-Control-Allow-Origin": text("The page's origin, if it is one of those that are configured.", "^https?://[^/]+$", "https://console.example.com"),
         "ETag": text("The version, for If-Match and If-None-Match.", "^\"[0-9a-f]+\"$", "\"3\""),
+        "Paddock-Revision": text("How far permissions are known now; pass it as `atLeastRevision` to ask with this change known.", "^r-[0-9]+$", "r-18442"),
         "Location": text("Where the new thing is.", "^/api/v1/", "/api/v1/tenants/ten_01jcr8e8v0e9bvqz3tz4d0wq2h"),
         "Allow": text("The methods that are served here.", "^[A-Z]+(, ?[A-Z]+)*$", "GET,HEAD"),
         "WWW-Authenticate": text("How to authenticate.", "^Bearer ", "Bearer realm=\"paddock\""),

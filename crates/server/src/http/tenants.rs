@@ -43,7 +43,7 @@ async fn list(
     let page = listing.page(query.limit, query.cursor.as_deref())?;
     let filter = TenantFilter { name: query.name, labels: label_selector(query.label_selector.as_deref())? };
     let page = tenants::list(&app.engine, &caller, &filter, page).await?;
-    let next_cursor = page.next.map(|next| listing.write(next));
+    let next_cursor = page.next.map(|next| listing.write(&next));
     Ok(Json(TenantPage { items: page.items.into_iter().map(wire).collect(), next_cursor }))
 }
 
@@ -92,7 +92,7 @@ async fn delete(
 }
 
 /// A text that is no id names a tenant that does not exist.
-fn read_id(text: &str) -> Result<TenantId> {
+pub(super) fn read_id(text: &str) -> Result<TenantId> {
     TenantId::parse(text).ok_or_else(|| Error::not_found("tenant"))
 }
 

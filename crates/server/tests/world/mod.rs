@@ -11,6 +11,7 @@ use paddock_engine::reconcile::{LOOPS, Loop};
 use paddock_engine::users;
 use paddock_model::Timestamp;
 use paddock_model::ports::{Clock, ManualClock, SeededRandom};
+use paddock_model::users::UserId;
 use paddock_server::auth::access_token;
 use paddock_server::config::{self, Config};
 use paddock_server::http::meta::Build;
@@ -45,6 +46,10 @@ impl Answer {
 
     pub fn code(&self) -> String {
         self.json()["code"].as_str().expect("a problem document").to_owned()
+    }
+
+    pub fn id(&self) -> String {
+        self.json()["id"].as_str().expect("an id").to_owned()
     }
 
     #[track_caller]
@@ -150,6 +155,52 @@ impl World {
     pub async fn create_tenant(&self, name: &str) -> Answer {
         self.call("POST", "/api/v1/tenants", Some(json!({ "name": name }))).await
     }
+
+    /// A request with another credential than the admin's.
+    pub async fn call_as(&self, token: &str, method: &str, path: &str, body: Option<Value>) -> Answer {
+        let request = self.anonymous(method, path).bearer_auth(token);
+        self.send(match body {
+            Some(body) => request.json(&body),
+            None => request,
+        })
+        .await
+    }
+
+    /// A new tenant's id.
+    pub async fn tenant(&self, name: &str) -> String {
+        self.create_tenant(name).await.expect(201).id()
+    }
+
+    /// A new group's id.
+    pub async fn group(&self, tenant: &str, name: &str) -> String {
+        let path = format!("/api/v1/tenants/{tenant}/groups");
+        self.call("POST", &path, Some(json!({ "name": name }))).await.expect(201).id()
+    }
+
+    /// A new user's id.
+    pub async fn user(&self, login: &str) -> String {
+        self.call("POST", "/api/v1/users", Some(json!({ "login": login }))).await.expect(201).id()
+    }
+
+    /// Gives a user a role in a tenant.
+    pub async fn join(&self, tenant: &str, user: &str, role: &str) {
+        let path = format!("/api/v1/tenants/{tenant}/members");
+        self.call("POST", &path, Some(json!({ "userId": user, "role": role }))).await.expect(201);
+    }
+
+    /// A credential of a user, as if they had just signed in.
+    pub async fn token_of(&self, user: &str) -> String {
+        let user = UserId::parse(user).expect("a user's id");
+        let now = self.server.engine.now();
+        access_token::mint(&self.server.engine, user, now).await.expect("a token")
+    }
+
+    /// Whether the holder of this credential may.
+    pub async fn may(&self, token: &str, relation: &str, object: &str) -> bool {
+        let path = format!("/api/v1/permissions/check?relation={relation}&object={object}");
+        let answer = self.call_as(token, "GET", &path, None).await.expect(200);
+        answer.json()["allowed"].as_bool().expect("an answer")
+    }
 }
 
 static COUNT: AtomicU32 = AtomicU32::new(1);
@@ -231,7 +282,7 @@ impl Contract {
             let sent = answer.header(name);
             if sent.is_empty() {
                 // The others depend on the caller.
-                let always = ["ETag", "Location", "Allow", "WWW-Authenticate"];
+                let always = ["ETag", "Location", "Allow", "WWW-Authenticate", "Paddock-Revision"];
                 let always =
                     always.contains(&name.as_str()) || (name == "Retry-After" && path != "/-/readyz");
                 assert!(!always, "{method} {path} promises {name} with {status}: {answer:?}");
@@ -265,7 +316,31 @@ impl Contract {
     }
 }
 
-fn matches(template: &str, path: &str) -> bool {
+/// A path with its place holders filled by ids of nothing.
+pub fn example(path: &str) -> String {
+    const NOTHING: &str = "01jcr8e8v0e9bvqz3tz4d0wq2h";
+    let mut filled = String::new();
+    for part in path.split('/').skip(1) {
+        let noun = filled.rsplit('/').next().unwrap_or_default();
+        let text = match (part, noun) {
+            ("{id}", "tenants") => format!("ten_{NOTHING}"),
+            ("{id}", "groups") => format!("grp_{NOTHING}"),
+            ("{id}", "users") | ("{userId}" | "{memberId}", _) => format!("usr_{NOTHING}"),
+            ("{id}", "api_keys") => format!("key_{NOTHING}"),
+            ("{subject}", _) => format!("user:usr_{NOTHING}"),
+            ("{grantId}", _) => format!("granted_viewer@emulator:emu_{NOTHING}"),
+            (part, noun) => {
+                assert!(!part.starts_with('{'), "an example for {part} behind {noun}");
+                part.to_owned()
+            }
+        };
+        filled.push('/');
+        filled.push_str(&text);
+    }
+    filled
+}
+
+pub fn matches(template: &str, path: &str) -> bool {
     let (template, path): (Vec<&str>, Vec<&str>) = (template.split('/').collect(), path.split('/').collect());
     template.len() == path.len()
         && template.iter().zip(path).all(|(part, text)| part.starts_with('{') || *part == text)

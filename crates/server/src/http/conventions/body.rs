@@ -57,6 +57,24 @@ impl<T: DeserializeOwned + ToSchema + 'static> FromRequest<App> for Submission<T
     }
 }
 
+/// The caller of a POST that has no body.
+pub struct Bare(pub paddock_model::caller::Caller);
+
+impl FromRequest<App> for Bare {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Failure> {
+        let (mut parts, body) = request.into_parts();
+        let Caller(mut caller) = Caller::from_request_parts(&mut parts, app).await?;
+        let request = Request::from_parts(parts, body);
+        let key = idempotency_key(request.headers())?;
+        let operation = format!("{} {}", request.method(), request.uri());
+        let bytes = read(request, app).await?;
+        caller.once = key.map(|key| Once { key, fingerprint: fingerprint(&operation, &bytes) });
+        Ok(Bare(caller))
+    }
+}
+
 fn require_json(headers: &HeaderMap) -> Result<(), Failure> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim();

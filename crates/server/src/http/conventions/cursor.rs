@@ -23,19 +23,19 @@ impl Listing {
         Listing(fingerprint)
     }
 
-    pub fn page(&self, limit: Option<u32>, cursor: Option<&str>) -> Result<PageRequest> {
+    pub fn page<K: Key>(&self, limit: Option<u32>, cursor: Option<&str>) -> Result<PageRequest<K>> {
         let after = cursor.map(|cursor| self.read(cursor)).transpose()?;
         Ok(PageRequest { limit: limit.unwrap_or(DEFAULT_LIMIT), after })
     }
 
-    pub fn write(&self, next: uuid::Uuid) -> String {
+    pub fn write<K: Key>(&self, next: &K) -> String {
         let mut bytes = vec![VERSION];
         bytes.extend(self.0);
-        bytes.extend(next.as_bytes());
+        bytes.extend(next.write());
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    fn read(&self, cursor: &str) -> Result<uuid::Uuid> {
+    fn read<K: Key>(&self, cursor: &str) -> Result<K> {
         let refused = || {
             Error::malformed(
                 "invalid_cursor",
@@ -45,7 +45,45 @@ impl Listing {
         let bytes = URL_SAFE_NO_PAD.decode(cursor).map_err(|_| refused())?;
         let [VERSION, rest @ ..] = &bytes[..] else { return Err(refused()) };
         let key = rest.strip_prefix(&self.0).ok_or_else(refused)?;
-        uuid::Uuid::from_slice(key).map_err(|_| refused())
+        K::read(key).ok_or_else(refused)
+    }
+}
+
+/// What a list goes on after.
+pub trait Key: Sized {
+    fn write(&self) -> Vec<u8>;
+    fn read(bytes: &[u8]) -> Option<Self>;
+}
+
+impl Key for uuid::Uuid {
+    fn write(&self) -> Vec<u8> {
+        self.as_bytes().to_vec()
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        uuid::Uuid::from_slice(bytes).ok()
+    }
+}
+
+impl Key for String {
+    fn write(&self) -> Vec<u8> {
+        self.as_bytes().to_vec()
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        String::from_utf8(bytes.to_vec()).ok()
+    }
+}
+
+/// Neither text holds a line break.
+impl Key for (String, String) {
+    fn write(&self) -> Vec<u8> {
+        format!("{}\n{}", self.0, self.1).into_bytes()
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (first, second) = std::str::from_utf8(bytes).ok()?.split_once('\n')?;
+        Some((first.to_owned(), second.to_owned()))
     }
 }
 
@@ -56,13 +94,17 @@ mod tests {
     #[test]
     fn a_cursor_leads_on_only_in_its_own_list() {
         let key = uuid::Uuid::from_u128(7);
-        let cursor = Listing::of("tenants", &"name=a").write(key);
+        let cursor = Listing::of("tenants", &"name=a").write(&key);
 
         assert_eq!(Listing::of("tenants", &"name=a").read(&cursor).ok(), Some(key));
         for (operation, filters) in [("tenants", "name=b"), ("groups", "name=a")] {
-            let error = Listing::of(operation, &filters).read(&cursor).expect_err("another list");
+            let error =
+                Listing::of(operation, &filters).read::<uuid::Uuid>(&cursor).expect_err("another list");
             assert_eq!(error.code, "invalid_cursor");
         }
-        assert!(Listing::of("tenants", &"name=a").read("AAAA").is_err());
+        assert!(Listing::of("tenants", &"name=a").read::<uuid::Uuid>("AAAA").is_err());
+        let pair = ("tenant:a".to_owned(), "member".to_owned());
+        let listing = Listing::of("grants", &());
+        assert_eq!(listing.read(&listing.write(&pair)).ok(), Some(pair));
     }
 }

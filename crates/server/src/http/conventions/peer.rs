@@ -2,16 +2,16 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use http::request::Parts;
+use http::{Extensions, HeaderMap, Request};
 
 /// Put into every request by the listener.
 #[derive(Debug, Clone, Copy)]
 pub struct Peer(pub SocketAddr);
 
 impl Peer {
-    fn of(parts: &Parts) -> IpAddr {
+    fn of(extensions: &Extensions) -> IpAddr {
         let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        parts.extensions.get::<Peer>().map_or(unspecified, |peer| peer.0.ip().to_canonical())
+        extensions.get::<Peer>().map_or(unspecified, |peer| peer.0.ip().to_canonical())
     }
 }
 
@@ -21,10 +21,15 @@ pub struct Proxies(pub Vec<IpAddr>);
 impl Proxies {
     /// The address that the request came from: behind proxies of ours, the last one that is none of them. What stands
     /// further left in the header was written by the client, who may write anything.
-    pub fn client(&self, parts: &Parts) -> IpAddr {
-        let mut client = Peer::of(parts);
+    pub fn client<B>(&self, request: &Request<B>) -> IpAddr {
+        self.client_of(request.extensions(), request.headers())
+    }
+
+    /// The same, for a request whose parts are at hand.
+    pub fn client_of(&self, extensions: &Extensions, headers: &HeaderMap) -> IpAddr {
+        let mut client = Peer::of(extensions);
         let headers: Vec<_> =
-            parts.headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok()).collect();
+            headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok()).collect();
         let hops = headers.iter().rev().flat_map(|value| value.rsplit(','));
         for hop in hops {
             if !self.0.contains(&client) {
@@ -56,9 +61,9 @@ mod tests {
         ] {
             let request =
                 http::Request::builder().header("x-forwarded-for", forwarded).body(()).expect("a request");
-            let (mut parts, ()) = request.into_parts();
-            parts.extensions.insert(Peer(peer.parse().expect("an address")));
-            assert_eq!(proxies.client(&parts), ip(client), "{peer} {forwarded}");
+            let mut request = request;
+            request.extensions_mut().insert(Peer(peer.parse().expect("an address")));
+            assert_eq!(proxies.client(&request), ip(client), "{peer} {forwarded}");
         }
     }
 }

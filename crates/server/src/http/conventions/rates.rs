@@ -17,15 +17,22 @@ type Keyed<K, M> = RateLimiter<K, DashMapStateStore<K>, DefaultClock, M>;
 
 pub struct Rates {
     requests: Keyed<Subject, StateInformationMiddleware>,
+    costly: Keyed<Subject, NoOpMiddleware<<DefaultClock as Clock>::Instant>>,
     failures: Keyed<IpAddr, NoOpMiddleware<<DefaultClock as Clock>::Instant>>,
     clock: DefaultClock,
 }
 
 impl Rates {
-    pub fn new(requests_per_minute: u64, burst: u64, failures_per_minute: u64) -> Self {
+    pub fn new(
+        requests_per_minute: u64,
+        burst: u64,
+        costly_per_minute: u64,
+        failures_per_minute: u64,
+    ) -> Self {
         let requests = Quota::per_minute(positive(requests_per_minute)).allow_burst(positive(burst));
         Rates {
             requests: RateLimiter::dashmap(requests).with_middleware(),
+            costly: RateLimiter::dashmap(Quota::per_minute(positive(costly_per_minute))),
             failures: RateLimiter::dashmap(Quota::per_minute(positive(failures_per_minute))),
             clock: DefaultClock::default(),
         }
@@ -46,6 +53,14 @@ impl Rates {
         }
     }
 
+    /// Counts a request that costs more than others, or makes something that lasts: a key, an account, a search.
+    pub fn count_costly(&self, caller: &Subject) -> Result<()> {
+        self.costly.check_key(caller).map_err(|until: NotUntil<_>| {
+            let detail = "You send requests of this kind too fast.";
+            too_many("rate_limited", detail, until.wait_time_from(self.clock.now()))
+        })
+    }
+
     pub fn count_failed_authentication(&self, from: IpAddr) -> Result<()> {
         let outcome = self.failures.check_key(&network(from));
         outcome.map_err(|until: NotUntil<_>| {
@@ -57,6 +72,7 @@ impl Rates {
     /// Drops the account of whoever has been quiet long enough, so that memory does not grow with strangers.
     pub fn forget_idle(&self) {
         self.requests.retain_recent();
+        self.costly.retain_recent();
         self.failures.retain_recent();
     }
 }
