@@ -4,19 +4,22 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 const SCRIPT: &str = include_str!("spicedb.mjs");
 /// Far longer than anything takes; a SpiceDB that hangs is an error and not a test without end.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// To end by itself.
+const FAREWELL: Duration = Duration::from_secs(5);
 /// As many calls can be under way at once.
 const THREADS: &str = "32";
 
 pub struct SpiceDb {
     process: Child,
-    wishes: ChildStdin,
+    /// Closed to let it end.
+    wishes: Option<ChildStdin>,
     answers: Receiver<String>,
 }
 
@@ -32,7 +35,7 @@ impl SpiceDb {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| format!("node does not start ({error}); run `scripts/setup test`"))?;
-        let wishes = process.stdin.take().ok_or("node has no stdin")?;
+        let wishes = process.stdin.take();
         let output = process.stdout.take().ok_or("node has no stdout")?;
         let (heard, answers) = channel();
         std::thread::spawn(move || {
@@ -59,7 +62,8 @@ impl SpiceDb {
     }
 
     pub fn ask(&mut self, wish: &Value) -> Result<Value, String> {
-        writeln!(self.wishes, "{wish}").map_err(|error| format!("SpiceDB has ended: {error}"))?;
+        let wishes = self.wishes.as_mut().ok_or("SpiceDB has no stdin")?;
+        writeln!(wishes, "{wish}").map_err(|error| format!("SpiceDB has ended: {error}"))?;
         let answer = self.answers.recv_timeout(PATIENCE);
         let answer = answer.map_err(|error| format!("SpiceDB does not answer: {error}"))?;
         let answer: Value = serde_json::from_str(&answer).map_err(|error| format!("{error}: {answer}"))?;
@@ -72,7 +76,12 @@ impl SpiceDb {
 
 impl Drop for SpiceDb {
     fn drop(&mut self) {
-        // It may have ended by itself; what matters is that it is gone and reaped.
+        // By itself it removes its socket; what matters is that it is gone and reaped.
+        drop(self.wishes.take());
+        let begun = Instant::now();
+        while begun.elapsed() < FAREWELL && matches!(self.process.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
