@@ -9,24 +9,43 @@ use paddock_model::slug::Slug;
 use paddock_model::snapshots::{Snapshot, SnapshotFilter};
 use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result};
-use paddock_store::{Tx, snapshots};
+use paddock_store::layers::Layer;
+use paddock_store::{Tx, layers, snapshots};
 
 use crate::permissions::Decision;
 use crate::{Engine, permissions};
+
+/// A snapshot, and the bytes that it stands on.
+pub struct Described {
+    pub snapshot: Snapshot,
+    pub layer: Option<Layer>,
+}
 
 pub async fn list(
     engine: &Engine,
     caller: &Caller,
     filter: &SnapshotFilter,
     page: PageRequest,
-) -> Result<Page<Snapshot>> {
+) -> Result<Page<Described>> {
     let mut tx = engine.store.read().await?;
     let scope = permissions::scope(engine, caller);
-    Ok(snapshots::list(&mut tx, &scope, filter, page).await?)
+    let found = snapshots::list(&mut tx, &scope, filter, page).await?;
+    let mut items = Vec::with_capacity(found.items.len());
+    for snapshot in found.items {
+        items.push(describe(&mut tx, snapshot).await?);
+    }
+    Ok(Page { items, next: found.next })
 }
 
-pub async fn get(engine: &Engine, caller: &Caller, name: &str) -> Result<Snapshot> {
-    find(engine, &mut engine.store.read().await?, caller, name).await
+pub async fn get(engine: &Engine, caller: &Caller, name: &str) -> Result<Described> {
+    let mut tx = engine.store.read().await?;
+    let snapshot = find(engine, &mut tx, caller, name).await?;
+    describe(&mut tx, snapshot).await
+}
+
+async fn describe(tx: &mut Tx, snapshot: Snapshot) -> Result<Described> {
+    let layer = layers::find(tx, snapshot.layer).await?;
+    Ok(Described { snapshot, layer })
 }
 
 pub(crate) async fn find(engine: &Engine, tx: &mut Tx, caller: &Caller, name: &str) -> Result<Snapshot> {
