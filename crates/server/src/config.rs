@@ -139,7 +139,9 @@ impl Config {
             (None, None) if self.sso_client_id.is_none() => {}
             (Some(url), Some(_)) => {
                 if self.issuers.iter().any(|issuer| issuer.url == url.0 || issuer.id == SSO) {
-                    found.push(format!("sso.issuer: [[issuers]] lists it, or one called {SSO}, already: leave one out"));
+                    found.push(format!(
+                        "sso.issuer: [[issuers]] lists it, or one called {SSO}, already: leave one out"
+                    ));
                 }
             }
             _ => found.push("sso.issuer and sso.audience belong together: set both or neither".to_owned()),

@@ -58,7 +58,8 @@ impl KeySet {
     /// The key that the token names, if it may verify tokens of that algorithm.
     pub fn key_for(&self, token: &Unverified<'_>) -> Option<Result<&Material, Flaw>> {
         let key = self.0.get(&token.kid)?;
-        let fits = key.algorithm.is_none_or(|only| only == token.algorithm) && key.material.fits(token.algorithm);
+        let fits =
+            key.algorithm.is_none_or(|only| only == token.algorithm) && key.material.fits(token.algorithm);
         Some(if fits { Ok(&key.material) } else { Err(Flaw("the key is for another algorithm")) })
     }
 
@@ -134,8 +135,8 @@ fn point(x: Vec<u8>, y: Vec<u8>, length: usize) -> Result<Vec<u8>, Flaw> {
 /// CVE-2017-15361: those moduli are powers of 65537 modulo every small prime; of honest ones not one in 10^26 is.
 fn has_roca_fingerprint(modulus: &[u8]) -> bool {
     const PRIMES: [u64; 38] = [
-        3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101, 103,
-        107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167,
+        3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97, 101,
+        103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167,
     ];
     PRIMES.iter().all(|prime| {
         let rest = modulus.iter().fold(0, |rest, byte| (rest * 256 + u64::from(*byte)) % prime);
@@ -209,9 +210,18 @@ mod tests {
             (rsa_key(&odd, &[3]), 0),
             (rsa_key(&odd[..128], &[1, 0, 1]), 0),
             (rsa_key(&[0xff; 1025], &[1, 0, 1]), 0),
-            (json!({ "kty": "EC", "crv": "P-256", "kid": "e", "x": encoded(&[1; 32]), "y": encoded(&[1; 32]) }), 1),
-            (json!({ "kty": "EC", "crv": "P-256", "kid": "e", "x": encoded(&[1; 48]), "y": encoded(&[1; 48]) }), 0),
-            (json!({ "kty": "EC", "crv": "P-521", "kid": "e", "x": encoded(&[1; 66]), "y": encoded(&[1; 66]) }), 0),
+            (
+                json!({ "kty": "EC", "crv": "P-256", "kid": "e", "x": encoded(&[1; 32]), "y": encoded(&[1; 32]) }),
+                1,
+            ),
+            (
+                json!({ "kty": "EC", "crv": "P-256", "kid": "e", "x": encoded(&[1; 48]), "y": encoded(&[1; 48]) }),
+                0,
+            ),
+            (
+                json!({ "kty": "EC", "crv": "P-521", "kid": "e", "x": encoded(&[1; 66]), "y": encoded(&[1; 66]) }),
+                0,
+            ),
         ] {
             assert_eq!(set(&json!([key])).expect("a set").len(), used, "{key}");
         }

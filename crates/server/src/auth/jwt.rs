@@ -13,8 +13,6 @@ use serde_json::{Map, Value};
 
 /// Longer than any honest token.
 pub const LONGEST: usize = 8192;
-/// By how much clocks may differ, in seconds.
-const SKEW: i64 = 60;
 /// Header members that change what the rest means, or bring a key along: nothing honest needs them.
 const REFUSED_MEMBERS: &[&str] = &["crit", "b64", "jwk", "jku", "x5u", "x5c", "zip", "cty"];
 
@@ -82,7 +80,9 @@ pub enum Material {
 impl Material {
     pub fn fits(&self, algorithm: Algorithm) -> bool {
         match self {
-            Material::Rsa { .. } => !matches!(algorithm, Algorithm::Es256 | Algorithm::Es384 | Algorithm::EdDsa),
+            Material::Rsa { .. } => {
+                !matches!(algorithm, Algorithm::Es256 | Algorithm::Es384 | Algorithm::EdDsa)
+            }
             Material::P256(_) => algorithm == Algorithm::Es256,
             Material::P384(_) => algorithm == Algorithm::Es384,
             Material::Ed25519(_) => algorithm == Algorithm::EdDsa,
@@ -150,7 +150,10 @@ impl<'a> Unverified<'a> {
             Some(Value::String(text)) => Ok(Some(text.clone())),
             Some(_) => Err(Flaw("a member of its header is no text")),
         };
-        let algorithm = text("alg")?.as_deref().and_then(Algorithm::parse).ok_or(Flaw("its algorithm is not accepted"))?;
+        let algorithm = text("alg")?
+            .as_deref()
+            .and_then(Algorithm::parse)
+            .ok_or(Flaw("its algorithm is not accepted"))?;
         let kid = text("kid")?.filter(|kid| !kid.is_empty()).ok_or(Flaw("it names no key"))?;
         let typ = text("typ")?;
         let signature = decode(signature)?;
@@ -160,6 +163,14 @@ impl<'a> Unverified<'a> {
     /// Who says to have issued it; good for picking a key, for nothing else.
     pub fn issuer(&self) -> Option<&str> {
         self.claims.get("iss").and_then(Value::as_str)
+    }
+
+    /// Whether it says to be for this audience alone.
+    pub fn is_for(&self, audience: &str) -> bool {
+        match self.claims.get("aud") {
+            Some(Value::Array(many)) => matches!(&many[..], [one] if one == audience),
+            one => one.is_some_and(|one| one == audience),
+        }
     }
 
     /// What it claims, once the key has vouched for it and the policy allows it.
@@ -212,7 +223,10 @@ pub struct Policy<'a> {
     pub typ: Typ,
     /// For whom a token may have been issued that names other audiences, too.
     pub clients: &'a [String],
+    /// All in seconds.
     pub longest_life: i64,
+    /// By how much clocks may differ.
+    pub skew: i64,
 }
 
 /// Which types of tokens are accepted, by their header and by what they claim.
@@ -273,7 +287,8 @@ impl Claimed {
         };
         let issuer = text("iss")?.ok_or(Flaw("it names no issuer"))?;
         let subject = text("sub")?.ok_or(Flaw("it names no subject"))?;
-        let fits = (1..=255).contains(&subject.len()) && subject.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+        let fits =
+            (1..=255).contains(&subject.len()) && subject.bytes().all(|byte| (0x20..0x7f).contains(&byte));
         if !fits {
             return Err(Flaw("its subject is not 1 to 255 characters of ASCII"));
         }
@@ -330,7 +345,9 @@ impl Claims {
         match self.text("typ") {
             // Keycloak says it in a claim.
             Some(typ) => !typ.eq_ignore_ascii_case("bearer"),
-            None => ["nonce", "at_hash", "c_hash", "events"].iter().any(|claim| self.others.contains_key(*claim)),
+            None => {
+                ["nonce", "at_hash", "c_hash", "events"].iter().any(|claim| self.others.contains_key(*claim))
+            }
         }
     }
 
@@ -348,15 +365,15 @@ impl Claims {
 
     /// Whether it is good by time: the end comes last, so that only what was good is called expired.
     fn check_times(&self, policy: &Policy<'_>, now: i64) -> Result<(), Refusal> {
-        let future = |time: Option<i64>| time.is_some_and(|time| time > now + SKEW);
+        let future = |time: Option<i64>| time.is_some_and(|time| time > now + policy.skew);
         if future(self.not_before) || future(self.issued_at) || future(self.authenticated_at) {
             return Err(Flaw("it is not valid yet").into());
         }
-        let begin = self.issued_at.unwrap_or(now - SKEW);
+        let begin = self.issued_at.unwrap_or(now - policy.skew);
         if self.expires_at < begin || self.expires_at - begin > policy.longest_life {
             return Err(Flaw("it lives too long").into());
         }
-        if now >= self.expires_at + SKEW { Err(Refusal::Expired) } else { Ok(()) }
+        if now >= self.expires_at + policy.skew { Err(Refusal::Expired) } else { Ok(()) }
     }
 }
 
@@ -462,6 +479,7 @@ mod tests {
             typ: Typ::AccessToken,
             clients,
             longest_life: 86_400,
+            skew: 60,
         }
     }
 

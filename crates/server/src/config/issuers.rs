@@ -51,23 +51,53 @@ struct Member {
 }
 
 const MEMBERS: &[Member] = &[
-    Member { name: "id", help: "Its name here, such as `keycloak`: small letters, digits and `-`. Required, and never to be changed: accounts are kept under it." },
-    Member { name: "url", help: "What its tokens say in `iss`, byte for byte; discovery starts there. `https`, or `http` on this machine. Required." },
+    Member {
+        name: "id",
+        help: "Its name here, such as `keycloak`: small letters, digits and `-`. Required, and never to be changed: accounts are kept under it.",
+    },
+    Member {
+        name: "url",
+        help: "What its tokens say in `iss`, byte for byte; discovery starts there. `https`, or `http` on this machine. Required.",
+    },
     Member { name: "audience", help: "What its tokens must say in `aud`. Required." },
     Member { name: "kind", help: "`sso` (people, the default) or `service_account` (Kubernetes)." },
-    Member { name: "mode", help: "For service accounts: `jwks` (by the issuer's keys, the default) or `token_review` (by asking the API server)." },
-    Member { name: "token_type", help: "For people: `at+jwt` (the default), `jwt` (for issuers whose access tokens have no type of their own) or `any`." },
+    Member {
+        name: "mode",
+        help: "For service accounts: `jwks` (by the issuer's keys, the default) or `token_review` (by asking the API server).",
+    },
+    Member {
+        name: "token_type",
+        help: "For people: `at+jwt` (the default), `jwt` (for issuers whose access tokens have no type of their own) or `any`.",
+    },
     Member { name: "accept_id_tokens", help: "Whether identity tokens open the API, too; by default not." },
     Member { name: "client_id", help: "Our client there, for signing in with a browser." },
-    Member { name: "client_secret_file", help: "File with that client's secret; without one, the client is public." },
-    Member { name: "clients", help: "Other clients (`azp`) whose tokens are accepted although they name several audiences." },
+    Member {
+        name: "client_secret_file",
+        help: "File with that client's secret; without one, the client is public.",
+    },
+    Member {
+        name: "clients",
+        help: "Other clients (`azp`) whose tokens are accepted although they name several audiences.",
+    },
     Member { name: "algorithms", help: "How tokens may be signed; by default `RS256`, `ES256` and `EdDSA`." },
-    Member { name: "max_lifetime_seconds", help: "Tokens that live longer are refused; by default 86400, which is also the most." },
+    Member {
+        name: "max_lifetime_seconds",
+        help: "Tokens that live longer are refused; by default 86400, which is also the most.",
+    },
     Member { name: "jwks_hosts", help: "Other hosts than the issuer's from which its keys may come." },
-    Member { name: "ca_file", help: "File with the certificate authority (PEM) to trust instead of the machine's." },
+    Member {
+        name: "ca_file",
+        help: "File with the certificate authority (PEM) to trust instead of the machine's.",
+    },
     Member { name: "admins", help: "Subjects (`sub`) that become global admins when they are first seen." },
-    Member { name: "token_file", help: "File with our own token for asking the API server; read anew each time." },
-    Member { name: "api_server", help: "The API server's address, for `token_review` and for keys that the issuer's address does not serve." },
+    Member {
+        name: "token_file",
+        help: "File with our own token for asking the API server; read anew each time.",
+    },
+    Member {
+        name: "api_server",
+        help: "The API server's address, for `token_review` and for keys that the issuer's address does not serve.",
+    },
 ];
 
 /// For tokens that name no algorithm list of their own.
@@ -98,7 +128,10 @@ impl Issuer {
 
     /// The issuer as it may be shown; it holds no secret, only where one is kept.
     pub fn show(&self) -> String {
-        let mut text = format!("[[issuers]]\nid = {:?}\nurl = {:?}\naudience = {:?}\n", self.id, self.url, self.audience);
+        let mut text = format!(
+            "[[issuers]]\nid = {:?}\nurl = {:?}\naudience = {:?}\n",
+            self.id, self.url, self.audience
+        );
         let (kind, mode) = match self.kind {
             Kind::Sso => ("sso", None),
             Kind::ServiceAccount => ("service_account", Some("jwks")),
@@ -157,7 +190,8 @@ pub fn reference() -> String {
 /// Reads the list, and says everything that is wrong with it.
 pub fn read(listed: &Value, place: &str, problems: &mut Vec<String>) -> Vec<Issuer> {
     let Value::Array(tables) = listed else {
-        problems.push(format!("issuers ({place}): it is not a list; write each issuer as a section [[issuers]]"));
+        problems
+            .push(format!("issuers ({place}): it is not a list; write each issuer as a section [[issuers]]"));
         return Vec::new();
     };
     let mut issuers: Vec<Issuer> = Vec::new();
@@ -166,7 +200,8 @@ pub fn read(listed: &Value, place: &str, problems: &mut Vec<String>) -> Vec<Issu
             problems.push(format!("issuers ({place}): one is not a section; write each as [[issuers]]"));
             continue;
         };
-        let name = table.get("id").and_then(Value::as_str).map_or_else(|| (index + 1).to_string(), str::to_owned);
+        let name =
+            table.get("id").and_then(Value::as_str).map_or_else(|| (index + 1).to_string(), str::to_owned);
         let mut section = Section { table, name, place, problems };
         let issuer = section.read();
         for other in &issuers {
@@ -197,7 +232,9 @@ impl Section<'_> {
             let near = |member: &&Member| strsim::damerau_levenshtein(unknown, member.name);
             let nearest = MEMBERS.iter().min_by_key(near).filter(|member| near(member) <= 3);
             match nearest {
-                Some(member) => self.refuse(unknown, &format!("there is no such member; did you mean {}?", member.name)),
+                Some(member) => {
+                    self.refuse(unknown, &format!("there is no such member; did you mean {}?", member.name))
+                }
                 None => {
                     let all: Vec<&str> = MEMBERS.iter().map(|member| member.name).collect();
                     self.refuse(unknown, &format!("there is no such member; allowed: {}", all.join(", ")));
@@ -206,20 +243,30 @@ impl Section<'_> {
         }
         let mut issuer = Issuer::sso("", "", "");
         issuer.id = self.required("id");
-        let slug = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+        let slug = |text: &str| {
+            text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        };
         if !slug(&issuer.id) || issuer.id.len() > 63 {
             self.refuse("id", "allowed: up to 63 small letters, digits and -");
         }
         issuer.url = self.required("url");
-        if !issuer.url.is_empty() && let Err(reason) = check_url(&issuer.url) {
+        if !issuer.url.is_empty()
+            && let Err(reason) = check_url(&issuer.url)
+        {
             self.refuse("url", &reason);
         }
         issuer.audience = self.required("audience");
-        issuer.kind = match (self.one_of("kind", &["sso", "service_account"]), self.one_of("mode", &["jwks", "token_review"])) {
+        issuer.kind = match (
+            self.one_of("kind", &["sso", "service_account"]),
+            self.one_of("mode", &["jwks", "token_review"]),
+        ) {
             (Some(1), Some(1)) => Kind::ReviewedServiceAccount,
             (Some(1), _) => Kind::ServiceAccount,
             (_, Some(_)) => {
-                self.refuse("mode", "it is for service accounts; set kind = \"service_account\" or leave it out");
+                self.refuse(
+                    "mode",
+                    "it is for service accounts; set kind = \"service_account\" or leave it out",
+                );
                 Kind::Sso
             }
             _ => Kind::Sso,
@@ -258,7 +305,9 @@ impl Section<'_> {
     /// What must not be left out, or not be there, for its kind.
     fn check_kind(&mut self, issuer: &Issuer) {
         if issuer.kind == Kind::ReviewedServiceAccount {
-            for (name, there) in [("api_server", issuer.api_server.is_some()), ("token_file", issuer.token_file.is_some())] {
+            for (name, there) in
+                [("api_server", issuer.api_server.is_some()), ("token_file", issuer.token_file.is_some())]
+            {
                 if !there {
                     self.refuse(name, "it is missing; mode = \"token_review\" needs it");
                 }
@@ -310,7 +359,8 @@ impl Section<'_> {
 
     fn list(&mut self, member: &str) -> Vec<String> {
         let Some(value) = self.table.get(member) else { return Vec::new() };
-        let texts = value.as_array().map(|all| all.iter().map(Value::as_str).map(|text| text.map(str::to_owned)));
+        let texts =
+            value.as_array().map(|all| all.iter().map(Value::as_str).map(|text| text.map(str::to_owned)));
         match texts.and_then(Iterator::collect) {
             Some(texts) => texts,
             None => {
@@ -333,7 +383,8 @@ impl Section<'_> {
         if !self.table.contains_key("algorithms") {
             return USUAL.to_vec();
         }
-        let known: Option<Vec<_>> = self.list("algorithms").iter().map(|name| Algorithm::parse(name)).collect();
+        let known: Option<Vec<_>> =
+            self.list("algorithms").iter().map(|name| Algorithm::parse(name)).collect();
         match known {
             Some(algorithms) if !algorithms.is_empty() => algorithms,
             _ => {
@@ -348,7 +399,9 @@ impl Section<'_> {
         let most = LONGEST_LIFE.as_secs() as i64;
         match self.table.get("max_lifetime_seconds") {
             None => LONGEST_LIFE,
-            Some(Value::Integer(seconds)) if (60..=most).contains(seconds) => Duration::from_secs(seconds.unsigned_abs()),
+            Some(Value::Integer(seconds)) if (60..=most).contains(seconds) => {
+                Duration::from_secs(seconds.unsigned_abs())
+            }
             Some(_) => {
                 self.refuse("max_lifetime_seconds", &format!("allowed: a whole number from 60 to {most}"));
                 LONGEST_LIFE
@@ -360,10 +413,18 @@ impl Section<'_> {
 /// An address that we may ask: by TLS, or on this very machine.
 pub fn check_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|_| "it is not a URL such as https://id.example.com".to_owned())?;
-    if !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some() {
+    if !url.username().is_empty()
+        || url.password().is_some()
+        || url.query().is_some()
+        || url.fragment().is_some()
+    {
         return Err("a user, a query or a fragment does not belong into it".to_owned());
     }
-    if is_private(&url) { Ok(url) } else { Err("allowed: https, or http to this machine (127.0.0.1, [::1], localhost)".to_owned()) }
+    if is_private(&url) {
+        Ok(url)
+    } else {
+        Err("allowed: https, or http to this machine (127.0.0.1, [::1], localhost)".to_owned())
+    }
 }
 
 /// Whether what is said to that address can be read by nobody on the way.
@@ -408,7 +469,8 @@ mod tests {
 
     #[test]
     fn an_issuer_needs_three_members_and_shows_itself_as_it_is_written() {
-        let text = "[[issuers]]\nid = \"a\"\nurl = \"https://id.example/realms/main\"\naudience = \"paddock\"";
+        let text =
+            "[[issuers]]\nid = \"a\"\nurl = \"https://id.example/realms/main\"\naudience = \"paddock\"";
         let issuers = read_text(text).expect("valid");
         assert_eq!(issuers, [Issuer::sso("a", "https://id.example/realms/main", "paddock")]);
 
