@@ -14,6 +14,8 @@ use super::{Identity, invalid};
 
 const LONGEST_NAME: usize = 100;
 const LONGEST_EMAIL: usize = 254;
+const LONGEST_WORD: usize = 255;
+const MOST_SCOPES: usize = 100;
 
 pub async fn verify(
     engine: &Engine,
@@ -30,14 +32,15 @@ pub async fn verify(
     let (claims, keys) = issuer.verify(token, &for_client).await?;
     let user = ensure_user(engine, issuer, &claims).await?;
     let time = |seconds: i64| Timestamp::from_second(seconds).map_err(|_| invalid());
-    let scopes = claims.text("scope").into_iter().flat_map(str::split_whitespace).map(str::to_owned);
+    let scopes = claims.text("scope").into_iter().flat_map(str::split_whitespace);
+    let scopes = scopes.filter(|scope| scope.len() <= LONGEST_WORD).take(MOST_SCOPES).map(str::to_owned);
     let credential = Credential {
         scopes: scopes.collect(),
         issuer: Some(issuer.settings.id.clone()),
         issued_at: claims.issued_at.map(time).transpose()?,
         expires_at: Some(time(claims.expires_at)?),
         authenticated_at: claims.authenticated_at.map(time).transpose()?,
-        id: claims.id,
+        id: claims.id.filter(|id| id.len() <= LONGEST_WORD),
         ..Credential::new(CredentialKind::Sso)
     };
     Ok((Identity { subject: user.subject(), credential: Arc::new(credential) }, keys))
@@ -45,10 +48,15 @@ pub async fn verify(
 
 /// The account of whom the token speaks; known by issuer and subject, never by name or e-mail.
 pub async fn ensure_user(engine: &Engine, issuer: &Issuer, claims: &Claims) -> Result<User> {
-    let name =
-        ["name", "preferred_username"].into_iter().find_map(|claim| claims.text(claim)).and_then(clean);
+    let name = ["name", "preferred_username"]
+        .into_iter()
+        .find_map(|claim| claims.text(claim))
+        .and_then(|name| clean(name, LONGEST_NAME));
     let verified = claims.others.get("email_verified").is_some_and(|verified| *verified == true);
-    let email = claims.text("email").filter(|email| verified && email.len() <= LONGEST_EMAIL).and_then(clean);
+    let email = claims
+        .text("email")
+        .filter(|email| verified && email.len() <= LONGEST_EMAIL)
+        .and_then(|email| clean(email, LONGEST_EMAIL));
     let external = External {
         issuer: &issuer.settings.id,
         subject: &claims.subject,
@@ -60,8 +68,8 @@ pub async fn ensure_user(engine: &Engine, issuer: &Issuer, claims: &Claims) -> R
 }
 
 /// As it can be shown on one line.
-fn clean(text: &str) -> Option<String> {
+fn clean(text: &str, most: usize) -> Option<String> {
     let visible = text.chars().filter(|letter| !letter.is_control()).collect::<String>();
-    let short: String = visible.trim().chars().take(LONGEST_NAME.max(LONGEST_EMAIL)).collect();
+    let short: String = visible.trim().chars().take(most).collect();
     (!short.is_empty()).then_some(short)
 }
