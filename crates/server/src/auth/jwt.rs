@@ -188,8 +188,7 @@ impl<'a> Unverified<'a> {
     /// The claims by the policy, whoever vouches for the signature.
     pub fn accept(self, policy: &Policy<'_>, now: i64) -> Result<Claims, Refusal> {
         let Claimed(claims) = Claimed::new(self.claims)?;
-        let identity_token = claims.is_identity_token();
-        if !policy.typ.allows(self.typ.as_deref(), identity_token) {
+        if !policy.typ.allows(self.typ.as_deref(), claims.purpose()) {
             return Err(Flaw("it is of another type").into());
         }
         if claims.issuer != policy.issuer {
@@ -245,18 +244,29 @@ pub enum Typ {
 }
 
 impl Typ {
-    fn allows(self, typ: Option<&str>, identity_token: bool) -> bool {
+    fn allows(self, typ: Option<&str>, purpose: Purpose) -> bool {
         let is = |name: &str| typ.is_some_and(|typ| typ.eq_ignore_ascii_case(name));
         let access = is("at+jwt") || is("application/at+jwt");
         let plain = typ.is_none() || is("JWT");
-        match self {
-            Typ::AccessToken => access && !identity_token,
-            Typ::Plain => plain && !identity_token,
-            Typ::Any => (access || plain) && !identity_token,
-            Typ::Identity => plain,
-            Typ::AnyOrIdentity => (access && !identity_token) || plain,
+        match (purpose, self) {
+            (Purpose::Other, _) => false,
+            (Purpose::Access, Typ::AccessToken) => access,
+            (Purpose::Access, Typ::Plain | Typ::Identity) => plain,
+            (Purpose::Access, Typ::Any | Typ::AnyOrIdentity) => access || plain,
+            (Purpose::Identity, Typ::Identity | Typ::AnyOrIdentity) => plain,
+            (Purpose::Identity, _) => false,
         }
     }
+}
+
+/// What a token is for, as far as its claims give it away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Access,
+    /// Tells a client about a sign-in, and is no key to anything.
+    Identity,
+    /// Refresh, logout, events.
+    Other,
 }
 
 /// What a verified token claims.
@@ -340,14 +350,16 @@ impl Claims {
         self.others.get(name).and_then(Value::as_str)
     }
 
-    /// Tokens that tell a client about a sign-in, and are no key to anything: identity, logout, refresh.
-    fn is_identity_token(&self) -> bool {
-        match self.text("typ") {
+    fn purpose(&self) -> Purpose {
+        let has = |claims: &[&str]| claims.iter().any(|claim| self.others.contains_key(*claim));
+        match self.others.get("typ") {
+            _ if has(&["events"]) => Purpose::Other,
             // Keycloak says it in a claim.
-            Some(typ) => !typ.eq_ignore_ascii_case("bearer"),
-            None => {
-                ["nonce", "at_hash", "c_hash", "events"].iter().any(|claim| self.others.contains_key(*claim))
-            }
+            Some(typ) if typ == "Bearer" => Purpose::Access,
+            Some(typ) if typ == "ID" => Purpose::Identity,
+            Some(_) => Purpose::Other,
+            None if has(&["nonce", "at_hash", "c_hash"]) => Purpose::Identity,
+            None => Purpose::Access,
         }
     }
 
@@ -569,20 +581,24 @@ mod tests {
 
     #[test]
     fn types_keep_tokens_of_other_purposes_out() {
-        for (rule, typ, identity, fits) in [
-            (Typ::AccessToken, Some("at+jwt"), false, true),
-            (Typ::AccessToken, Some("JWT"), false, false),
-            (Typ::AccessToken, None, false, false),
-            (Typ::Plain, Some("JWT"), false, true),
-            (Typ::Plain, None, false, true),
-            (Typ::Plain, Some("JWT"), true, false),
-            (Typ::Any, Some("at+jwt"), false, true),
-            (Typ::Any, Some("logout+jwt"), false, false),
-            (Typ::Any, Some("dpop+jwt"), false, false),
-            (Typ::Identity, Some("at+jwt"), false, false),
-            (Typ::AnyOrIdentity, Some("JWT"), true, true),
+        use Purpose::{Access, Identity, Other};
+        for (rule, typ, purpose, fits) in [
+            (Typ::AccessToken, Some("at+jwt"), Access, true),
+            (Typ::AccessToken, Some("at+jwt"), Identity, false),
+            (Typ::AccessToken, Some("JWT"), Access, false),
+            (Typ::AccessToken, None, Access, false),
+            (Typ::Plain, Some("JWT"), Access, true),
+            (Typ::Plain, None, Access, true),
+            (Typ::Plain, Some("JWT"), Identity, false),
+            (Typ::Any, Some("at+jwt"), Access, true),
+            (Typ::Any, Some("logout+jwt"), Access, false),
+            (Typ::Any, Some("dpop+jwt"), Access, false),
+            (Typ::Identity, Some("at+jwt"), Access, false),
+            (Typ::Identity, Some("JWT"), Other, false),
+            (Typ::AnyOrIdentity, Some("JWT"), Identity, true),
+            (Typ::AnyOrIdentity, Some("JWT"), Other, false),
         ] {
-            assert_eq!(rule.allows(typ, identity), fits, "{rule:?} {typ:?} {identity}");
+            assert_eq!(rule.allows(typ, purpose), fits, "{rule:?} {typ:?} {purpose:?}");
         }
     }
 
