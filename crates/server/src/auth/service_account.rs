@@ -62,8 +62,8 @@ pub async fn review(
     let status = &review["status"];
     let for_us = status["audiences"]
         .as_array()
-        .is_some_and(|all| all.iter().any(|each| *each == Value::from(issuer.settings.audience.clone())));
-    let same = status["user"]["username"] == Value::from(account.username());
+        .is_some_and(|all| all.iter().any(|each| each == issuer.settings.audience.as_str()));
+    let same = status["user"]["username"] == account.username().as_str();
     if status["authenticated"] != true || !for_us || !same {
         return Err(issuer.refuse(Flaw("the API server does not know it").into()));
     }

@@ -233,7 +233,8 @@ impl Section<'_> {
             let nearest = MEMBERS.iter().min_by_key(near).filter(|member| near(member) <= 3);
             match nearest {
                 Some(member) => {
-                    self.refuse(unknown, &format!("there is no such member; did you mean {}?", member.name))
+                    let what = format!("there is no such member; did you mean {}?", member.name);
+                    self.refuse(unknown, &what);
                 }
                 None => {
                     let all: Vec<&str> = MEMBERS.iter().map(|member| member.name).collect();
