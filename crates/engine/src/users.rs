@@ -182,11 +182,14 @@ pub struct External<'a> {
     pub name: Option<&'a str>,
     /// Only if the provider has verified it.
     pub email: Option<&'a str>,
+    /// Whether they are to be a global admin from the first moment on.
+    pub admin: bool,
 }
 
-/// The user whom an identity provider has recognised; the first time, an account is made. It starts without any right.
+/// The user whom an identity provider has recognised; the first time, an account is made. It starts without
+/// any right, unless they are to be an admin.
 pub async fn ensure_external(engine: &Engine, external: External<'_>) -> Result<User> {
-    let External { issuer, subject, name, email } = external;
+    let External { issuer, subject, name, email, admin } = external;
     if let Some(user) = users::find_external(&mut engine.store.read().await?, issuer, subject).await? {
         return Ok(user);
     }
@@ -205,13 +208,25 @@ pub async fn ensure_external(engine: &Engine, external: External<'_>) -> Result<
         outcome => outcome?,
     }
     open_account(engine, &mut tx, &user).await?;
+    if admin {
+        let holder = Holder::One(user.subject().thing());
+        relations::give(&mut tx, &Object::System.given_to("admin", holder), now).await?;
+    }
     let actor = Actor {
         subject: Some(user.subject().to_string()),
         request_id: "sign-in".to_owned(),
         ..Actor::default()
     };
-    audit::record(engine, &mut tx, actor, "users.create", None, user.object(), json!({ "issuer": issuer }))
-        .await?;
+    audit::record(
+        engine,
+        &mut tx,
+        actor,
+        "users.create",
+        None,
+        user.object(),
+        json!({ "issuer": issuer, "admin": admin }),
+    )
+    .await?;
     engine.commit(tx).await?;
     Ok(user)
 }

@@ -91,6 +91,7 @@ fn run(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
             for InForce { setting, value, source } in sources {
                 println!("{} = {value:?}  # {source}", setting.key);
             }
+            config.issuers.iter().for_each(|issuer| print!("\n{}", issuer.show()));
             Ok(())
         }
         Some("audit") => runtime()?.block_on(verify_audit(&config)),

@@ -19,8 +19,9 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::auth::Credentials;
 use crate::auth::access_token::AccessTokens;
-use crate::auth::{Credentials, install_crypto};
+use crate::auth::issuers::Issuers;
 use crate::config::Config;
 use crate::http::conventions::Limits;
 use crate::http::conventions::cross_origin::CrossOrigin;
@@ -74,7 +75,6 @@ impl World {
 
 /// Joins the database of a server that has been started before, and changes nothing about it.
 pub async fn join(config: &Config, world: &World) -> anyhow::Result<Engine> {
-    install_crypto();
     if config.database_url.is_none() && !config.data.join(DATABASE_FILE).exists() {
         bail!(
             "there is no database in {}; is --data right? A first start of paddockd makes one",
@@ -108,7 +108,6 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
         None => None,
     };
     let metrics = metrics()?;
-    install_crypto();
     let engine = Engine::open(&location(config)?, world.clock.clone(), world.random.clone()).await?;
     let file = config.data.join(PASSWORD_FILE);
     let first_password = users::ensure_first_admin(&engine, |password| keep_secret(&file, password)).await?;
@@ -116,10 +115,12 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
     let loops = reconcile::Settings { lease: config.lease.0, stuck_after: config.stuck_after.0 };
     let runner = Runner::start(&engine, world.loops, loops);
     let draining = CancellationToken::new();
+    let issuers = Arc::new(Issuers::start(&engine, &config.issuers)?);
+    let access_tokens = AccessTokens::load(&engine).await?;
     let document = http::document(config);
     let app = App::new(Parts {
         engine: engine.clone(),
-        credentials: Credentials::new(AccessTokens::load(&engine).await?),
+        credentials: Credentials::new(engine.clone(), access_tokens, issuers.clone()),
         limits: Limits {
             body_bytes: config.body_bytes.0 as usize,
             body_time: config.body_time.0,
@@ -136,7 +137,7 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
         ),
         schemas: Schemas::new(document.value["components"].clone()),
         document,
-        health: Health::new(engine.clone(), runner.status(), draining.clone()),
+        health: Health::new(engine.clone(), runner.status(), issuers, draining.clone()),
         metrics,
         build: world.build,
     });
