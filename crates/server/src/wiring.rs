@@ -115,7 +115,7 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
     let loops = reconcile::Settings { lease: config.lease.0, stuck_after: config.stuck_after.0 };
     let runner = Runner::start(&engine, world.loops, loops);
     let draining = CancellationToken::new();
-    let issuers = Arc::new(Issuers::start(&engine, &config.issuers)?);
+    let issuers = Arc::new(Issuers::new(&engine, &config.issuers)?);
     let access_tokens = AccessTokens::load(&engine).await?;
     let document = http::document(config);
     let app = App::new(Parts {
@@ -137,7 +137,7 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
         ),
         schemas: Schemas::new(document.value["components"].clone()),
         document,
-        health: Health::new(engine.clone(), runner.status(), issuers, draining.clone()),
+        health: Health::new(engine.clone(), runner.status(), issuers.clone(), draining.clone()),
         metrics,
         build: world.build,
     });
@@ -164,6 +164,7 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
     }
     let mut chores = JoinSet::new();
     chores.spawn(tidy(app));
+    issuers.follow(&mut chores);
     Ok(Server {
         address,
         first_password,

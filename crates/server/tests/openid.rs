@@ -278,7 +278,7 @@ fn relying_party(world: &World, provider: &Provider, client: &str, secret: Optio
         client_secret_file: secret.map(Path::to_owned),
         ..usual
     };
-    let issuers = Issuers::start(&world.server.engine, &[settings]).expect("issuers");
+    let issuers = Issuers::new(&world.server.engine, &[settings]).expect("issuers");
     issuers.for_browsers().expect("one for browsers").clone()
 }
 

@@ -16,6 +16,7 @@ use paddock_model::{Error, Result, Timestamp};
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use url::Url;
 
 use super::jwks::KeySet;
@@ -44,8 +45,8 @@ const SKEW: i64 = 60;
 pub struct Issuers(HashMap<String, Arc<Issuer>>);
 
 impl Issuers {
-    /// Starts to follow the keys of all issuers; waits for none of them.
-    pub fn start(engine: &Engine, settings: &[Settings]) -> anyhow::Result<Self> {
+    /// Knows the issuers and asks none of them yet.
+    pub fn new(engine: &Engine, settings: &[Settings]) -> anyhow::Result<Self> {
         let mut all = HashMap::new();
         for each in settings {
             let provider = IdentityProvider::new(each.ca_file.as_deref())
@@ -58,12 +59,16 @@ impl Issuers {
                 state: Mutex::default(),
                 fetched: watch::Sender::new(0),
             });
-            if each.kind != Kind::ReviewedServiceAccount {
-                tokio::spawn(Arc::clone(&issuer).follow());
-            }
             all.insert(each.url.clone(), issuer);
         }
         Ok(Issuers(all))
+    }
+
+    /// Keeps the keys of all issuers fresh; waits for none of them.
+    pub fn follow(&self, chores: &mut JoinSet<()>) {
+        for issuer in self.iter().filter(|issuer| issuer.settings.kind != Kind::ReviewedServiceAccount) {
+            chores.spawn(Arc::clone(issuer).follow());
+        }
     }
 
     pub fn find(&self, url: &str) -> Option<&Arc<Issuer>> {
