@@ -4,6 +4,7 @@ pub mod labels;
 pub mod meta;
 pub mod permissions;
 pub mod problem;
+pub mod sign_in;
 pub mod tenants;
 
 #[cfg(feature = "client")]

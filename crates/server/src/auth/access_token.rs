@@ -19,7 +19,7 @@ use super::{Identity, expired, invalid};
 
 const ISSUER: &str = "urn:paddock";
 const TYPE: &str = "at+jwt";
-pub const LIFETIME: Duration = Duration::from_secs(15 * 60);
+pub const LIFETIME: Duration = paddock_model::lifetimes::ACCESS_TOKEN;
 /// Longer than any token of ours.
 const LONGEST: usize = 2048;
 /// A key that we do not know is looked up again at most this often.

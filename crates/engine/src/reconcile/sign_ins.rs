@@ -1,0 +1,36 @@
+//! Forgets sessions, tokens and codes whose time is over.
+
+use std::time::Duration;
+
+use paddock_store::{authorizations, device_authorizations, sessions, tokens};
+
+use super::{Loop, Report, Trouble};
+use crate::Engine;
+
+/// Watches no table: what is over opens nothing, whether it is still there or not.
+pub const LOOP: Loop = Loop {
+    name: "sign_ins",
+    watches: &[],
+    every: Duration::from_secs(600),
+    run: |engine| Box::pin(run(engine)),
+};
+
+async fn run(engine: &Engine) -> Result<Report, Trouble> {
+    let now = engine.now();
+    let mut tx = engine.store.read().await?;
+    let any = sessions::any_expired(&mut tx, now).await?
+        || tokens::any_expired(&mut tx, now).await?
+        || authorizations::any_expired(&mut tx, now).await?
+        || device_authorizations::any_expired(&mut tx, now).await?;
+    drop(tx);
+    if !any {
+        return Ok(Report::default());
+    }
+    let mut tx = engine.store.begin().await?;
+    let changed = sessions::delete_expired(&mut tx, now).await?
+        + tokens::delete_expired(&mut tx, now).await?
+        + authorizations::delete_expired(&mut tx, now).await?
+        + device_authorizations::delete_expired(&mut tx, now).await?;
+    tx.commit().await?;
+    Ok(Report { changed })
+}
