@@ -256,14 +256,13 @@ pub async fn read_form(request: Request, app: &App) -> Result<Fields, Failure> {
 /// Browsers say where a form comes from; what they say must be this server.
 fn require_same_origin(headers: &HeaderMap, base: &str) -> Result<(), PageFailure> {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-    let site = text("sec-fetch-site");
-    let same_site = site.is_none_or(|site| site == "same-origin");
-    let same_origin = match text(ORIGIN.as_str()) {
-        Some("null") => site == Some("same-origin"),
-        Some(origin) => origin.eq_ignore_ascii_case(base),
-        None => true,
+    // What a browser says of the site it says of itself alone; the origin also depends on a proxy's idea of our address.
+    let ours = match (text("sec-fetch-site"), text(ORIGIN.as_str())) {
+        (Some(site), _) => site == "same-origin",
+        (None, Some(origin)) => origin.eq_ignore_ascii_case(base),
+        (None, None) => true,
     };
-    if same_site && same_origin {
+    if ours {
         return Ok(());
     }
     Err(foreign_form("This form was sent from another site. Open the page itself and try again."))

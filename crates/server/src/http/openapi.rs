@@ -228,7 +228,8 @@ impl Document {
         for answer in EVERY {
             document["components"]["responses"][answer.name] = answer.describe();
         }
-        document["components"]["responses"]["Page"] = page_refusal();
+        document["components"]["responses"]["Page"] = page_refusal(false);
+        document["components"]["responses"]["PageLater"] = page_refusal(true);
         for (path, operations) in document["paths"].as_object_mut().into_iter().flatten() {
             for method in METHODS {
                 if operations[*method].is_object() {
@@ -340,7 +341,8 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
         answer["headers"] = headers;
     }
     for status in PAGE_REFUSALS.iter().filter(|_| page) {
-        operation["responses"][*status] = json!({ "$ref": "#/components/responses/Page" });
+        let name = if matches!(*status, "429" | "503") { "PageLater" } else { "Page" };
+        operation["responses"][*status] = json!({ "$ref": format!("#/components/responses/{name}") });
     }
     let mut answers: Vec<&Shared> = vec![&MALFORMED, &METHOD_NOT_ALLOWED, &TOO_MANY, &INTERNAL, &UNAVAILABLE];
     let mut parameters: Vec<&str> = vec!["X-Request-Id"];
@@ -395,10 +397,14 @@ fn is_page(operation: &Value) -> bool {
     })
 }
 
-fn page_refusal() -> Value {
+fn page_refusal(later: bool) -> Value {
+    let mut headers = common_headers();
+    if later {
+        headers["Retry-After"] = json!({ "$ref": "#/components/headers/Retry-After" });
+    }
     json!({
         "description": "What went wrong, in words: on the page with the form, or on one of its own.",
-        "headers": common_headers(),
+        "headers": headers,
         "content": {
             "text/html": { "schema": { "$ref": "#/components/schemas/Text" } },
             "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } },

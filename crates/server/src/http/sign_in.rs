@@ -38,7 +38,6 @@ impl SignIn {
     }
 
     /// The path that takes people to their identity provider, where one is configured, instead of our own form.
-    #[expect(clippy::unused_self, reason = "accounts here are the only ones so far")]
     pub fn external(&self) -> Option<&str> {
         None
     }
