@@ -90,6 +90,13 @@ pub async fn run(verb: Verb, connection: Connection, output: Output) -> Result<(
     }
 }
 
+/// Line by line, for people.
+fn say(lines: &[&str]) {
+    for line in lines {
+        output::notice(&output::printable(line));
+    }
+}
+
 fn nobody(url: &str) -> Failure {
     Failure::NotSignedIn(format!("you are not signed in at {url}"))
 }
@@ -132,7 +139,7 @@ async fn by_browser(client: &Client, no_browser: bool) -> Result<TokenAnswer, Fa
         ("max_age", &MAX_AGE.to_string()),
     ]);
     let page = format!("{}?{}", server.authorization_endpoint, query.finish());
-    output::notice(&output::printable(&format!("Sign in at this address:\n\n    {page}\n")));
+    say(&["Sign in at this address:", "", &format!("    {page}"), ""]);
     if !no_browser {
         open_browser(&page);
     }
@@ -183,11 +190,8 @@ fn open_browser(page: &str) {
 
 async fn by_device(client: &Client) -> Result<TokenAnswer, Failure> {
     let begun = client.device_authorization(CLIENT_ID).await?;
-    let words = format!(
-        "Open this address in any browser:\n\n    {}\n\nand enter this code:\n\n    {}\n",
-        begun.verification_uri, begun.user_code
-    );
-    output::notice(&output::printable(&words));
+    let (page, code) = (format!("    {}", begun.verification_uri), format!("    {}", begun.user_code));
+    say(&["Open this address in any browser:", "", &page, "", "and enter this code:", "", &code, ""]);
     let request = TokenRequest {
         grant_type: "urn:ietf:params:oauth:grant-type:device_code".to_owned(),
         client_id: CLIENT_ID.to_owned(),

@@ -25,8 +25,10 @@ impl Chromium {
         let mut driver =
             command.arg("--port=0").stdout(Stdio::piped()).spawn().expect("chromedriver; see scripts/setup");
         let lines = BufReader::new(driver.stdout.take().expect("its output")).lines();
-        let started =
-            lines.map(|line| line.expect("text")).find(|line| line.contains("on port ")).expect("a port");
+        let started = lines
+            .map(|line| line.expect("text"))
+            .find(|line| line.contains("successfully on port "))
+            .expect("a port");
         let port: String = started
             .rsplit("on port ")
             .next()
@@ -34,6 +36,8 @@ impl Chromium {
             .chars()
             .filter(char::is_ascii_digit)
             .collect();
+        // The client's TLS is set up although no test here speaks it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().timeout(Duration::from_secs(60)).build().expect("a client");
         let arguments = [
             "--headless",

@@ -102,6 +102,8 @@ struct Shown {
 
 impl Browser {
     fn new(base: String) -> Self {
+        // The client's TLS is set up although no test here speaks it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build();
         Browser { http: http.expect("a client"), base, cookies: Vec::new() }
     }
