@@ -35,7 +35,7 @@ pub struct Client {
     pub name: &'static str,
 }
 
-pub const CLIENTS: &[Client] = &[Client { id: "paddock-cli", name: "The command line `paddock`" }];
+pub const CLIENTS: &[Client] = &[Client { id: "paddock-cli", name: "The paddock command line" }];
 
 impl Client {
     pub fn find(id: &str) -> Option<Client> {

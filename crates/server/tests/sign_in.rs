@@ -519,7 +519,7 @@ async fn a_program_gets_tokens_by_a_browser() {
         let back = browser.fill(&page, "/sign-in", &fields).await.expect(303).header("location").to_owned();
         assert_eq!(back, program.path());
         let consent = browser.get(&back).await.expect(200);
-        assert!(consent.text.contains("The command line `paddock`"));
+        assert!(consent.text.contains("The paddock command line"));
         assert!(
             consent.header("content-security-policy").contains("form-action 'self' http://127.0.0.1:40123;")
         );
@@ -716,7 +716,7 @@ async fn a_machine_without_a_browser_waits_for_a_person() {
         browser.get("/device?user_code=BBBB-BBBB").await.expect(404);
         let lower = format!("/device?user_code={}", code.to_lowercase().replace('-', "+"));
         let page = browser.get(&lower).await.expect(200);
-        assert!(page.text.contains("The command line `paddock`") && page.text.contains("127.0.0.1"));
+        assert!(page.text.contains("The paddock command line") && page.text.contains("127.0.0.1"));
         browser.fill(&path, "/device", &[("decision", "allow")]).await.expect(200);
         // Decided is decided.
         browser.get(&path).await.expect(404);
