@@ -77,7 +77,7 @@ pub fn base(app: &App, parts: &Parts) -> Result<String> {
     if let Some(url) = app.sign_in.public_url() {
         return Ok(url.to_owned());
     }
-    let host = parts.uri.authority().map(|authority| authority.as_str());
+    let host = parts.uri.authority().map(http::uri::Authority::as_str);
     let host = host.or_else(|| parts.headers.get(HOST).and_then(|host| host.to_str().ok()));
     let plain = |host: &&str| {
         (1..=255).contains(&host.len())
