@@ -7,7 +7,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::meta::Version;
+use crate::permissions::Whoami;
 use crate::problem::Problem;
+use crate::sign_in::{
+    AuthorizationServer, DeviceAuthorizationAnswer, DeviceAuthorizationRequest, OAuthError,
+    RevocationRequest, TokenAnswer, TokenRequest,
+};
 use crate::tenants::{ListTenants, Tenant, TenantPage, TenantSpec};
 
 #[derive(Clone)]
@@ -25,6 +30,9 @@ pub enum Error {
     /// The server gave an answer that is none of its contract: a proxy in between, or the wrong address.
     #[error("the server answered {0}, but not as Paddock does; is the address right?")]
     Foreign(StatusCode),
+    /// The server gave no tokens, and why.
+    #[error("{}", .0.error_description)]
+    NoTokens(Box<OAuthError>),
     #[error("cannot reach the server: {}", innermost(.0))]
     Unreachable(reqwest::Error),
     #[error("{0}")]
@@ -65,6 +73,49 @@ impl Client {
 
     pub async fn version(&self) -> Result<Version> {
         Ok(self.send(Method::GET, "/-/version", HeaderMap::new(), None::<&()>).await?.value)
+    }
+
+    pub async fn whoami(&self) -> Result<Whoami> {
+        Ok(self.send(Method::GET, "/api/v1/whoami", HeaderMap::new(), None::<&()>).await?.value)
+    }
+
+    /// Where programs get tokens.
+    pub async fn authorization_server(&self) -> Result<AuthorizationServer> {
+        let path = "/.well-known/oauth-authorization-server";
+        Ok(self.send(Method::GET, path, HeaderMap::new(), None::<&()>).await?.value)
+    }
+
+    pub async fn token(&self, request: &TokenRequest) -> Result<TokenAnswer> {
+        read(&self.form("/oauth/token", request).await?)
+    }
+
+    pub async fn device_authorization(&self, client: &str) -> Result<DeviceAuthorizationAnswer> {
+        let request = DeviceAuthorizationRequest { client_id: client.to_owned() };
+        read(&self.form("/oauth/device_authorization", &request).await?)
+    }
+
+    /// Ends the sign-in that a refresh token came from.
+    pub async fn revoke(&self, request: &RevocationRequest) -> Result<()> {
+        self.form("/oauth/revoke", request).await.map(drop)
+    }
+
+    /// A form, as OAuth has it; no credential goes with it.
+    async fn form(&self, path: &str, fields: &impl Serialize) -> Result<Vec<u8>> {
+        let fields = serde_json::to_value(fields).map_err(|error| Error::Setup(error.to_string()))?;
+        let form = query_string(&fields).trim_start_matches('?').to_owned();
+        let request = self.http.post(format!("{}{path}", self.base));
+        let request = request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded").body(form);
+        let answer = request.send().await.map_err(Error::Unreachable)?;
+        let status = answer.status();
+        let body = answer.bytes().await.map_err(Error::Unreachable)?;
+        if status.is_success() {
+            return Ok(body.to_vec());
+        }
+        if let Ok(refused) = serde_json::from_slice(&body) {
+            return Err(Error::NoTokens(Box::new(refused)));
+        }
+        Err(serde_json::from_slice(&body)
+            .map_or(Error::Foreign(status), |problem| Error::Refused(Box::new(problem))))
     }
 
     pub async fn list_tenants(&self, query: &ListTenants) -> Result<TenantPage> {
@@ -132,6 +183,10 @@ impl Client {
         let etag = headers.get(header::ETAG).and_then(|etag| etag.to_str().ok()).map(str::to_owned);
         Ok(Versioned { value, etag })
     }
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+    serde_json::from_slice(body).map_err(|_| Error::Foreign(StatusCode::OK))
 }
 
 fn tenant(id: &str) -> String {

@@ -12,6 +12,7 @@ pub mod meta;
 pub mod page;
 pub mod permissions;
 pub mod problem;
+pub mod sign_in;
 pub mod tenants;
 pub mod users;
 

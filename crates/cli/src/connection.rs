@@ -6,6 +6,7 @@ use clap::Args;
 use http::Uri;
 use paddock_api::client::Client;
 
+use crate::credentials;
 use crate::failure::Failure;
 
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
@@ -20,16 +21,34 @@ pub struct Connection {
     /// Token to show to the server; others on this machine can see it in the list of processes [env: PADDOCK_TOKEN]
     #[arg(long, global = true, conflicts_with = "token_file")]
     token: Option<String>,
-    /// File that holds the token; goes before PADDOCK_TOKEN
+    /// File that holds the token; goes before PADDOCK_TOKEN, which goes before the sign-in
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
 
 impl Connection {
-    pub fn client(self) -> Result<Client, Failure> {
-        let token = match (self.token, self.token_file) {
-            (Some(token), _) => Some(token),
-            (None, Some(file)) => match std::fs::read_to_string(&file) {
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// With the token that was given, or else the one of the sign-in.
+    pub async fn client(self) -> Result<Client, Failure> {
+        let token = self.token().await?;
+        Ok(Client::new(&self.url, token.as_deref())?)
+    }
+
+    pub async fn token(&self) -> Result<Option<String>, Failure> {
+        match self.given_token()? {
+            Some(token) => Ok(Some(token)),
+            None => credentials::access_token(&self.url).await,
+        }
+    }
+
+    /// The token that stands in a flag, a file or the environment.
+    pub fn given_token(&self) -> Result<Option<String>, Failure> {
+        let token = match (&self.token, &self.token_file) {
+            (Some(token), _) => Some(token.clone()),
+            (None, Some(file)) => match std::fs::read_to_string(file) {
                 Ok(text) if text.trim().is_empty() => {
                     return Err(Failure::Usage(format!("{} holds no token", file.display())));
                 }
@@ -38,8 +57,7 @@ impl Connection {
             },
             (None, None) => std::env::var(TOKEN).ok(),
         };
-        let token = token.as_deref().map(str::trim).filter(|token| !token.is_empty());
-        Ok(Client::new(&self.url, token)?)
+        Ok(token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty()))
     }
 }
 

@@ -45,6 +45,8 @@ pub enum Exit {
 pub enum Failure {
     Usage(String),
     NotFound(String),
+    /// Nobody is signed in, or not any more.
+    NotSignedIn(String),
     /// The user was asked and said no.
     Declined,
     Client(client::Error),
@@ -67,6 +69,7 @@ impl Failure {
         match self {
             Failure::Usage(_) => Exit::Usage,
             Failure::NotFound(_) => Exit::NotFound,
+            Failure::NotSignedIn(_) | Failure::Client(client::Error::NoTokens(_)) => Exit::NotAuthenticated,
             Failure::Client(client::Error::Refused(problem)) => match problem.status {
                 401 => Exit::NotAuthenticated,
                 403 => Exit::Forbidden,
@@ -109,6 +112,7 @@ impl Failure {
         match self {
             Failure::Usage(_) => "usage",
             Failure::NotFound(_) => "not_found",
+            Failure::NotSignedIn(_) | Failure::Client(client::Error::NoTokens(_)) => "not_signed_in",
             Failure::Declined => "declined",
             Failure::Client(client::Error::Unreachable(_)) => "unreachable",
             Failure::Client(_) => "foreign_answer",
@@ -119,7 +123,7 @@ impl Failure {
 
     fn detail(&self) -> String {
         match self {
-            Failure::Usage(words) | Failure::NotFound(words) => words.clone(),
+            Failure::Usage(words) | Failure::NotFound(words) | Failure::NotSignedIn(words) => words.clone(),
             Failure::Declined => "you said no; nothing was changed".to_owned(),
             Failure::Client(client::Error::Unreachable(error)) if error.is_timeout() => {
                 "the server did not answer in time".to_owned()
@@ -151,6 +155,9 @@ impl Failure {
                     "Is paddockd running at {address}? Another address goes into PADDOCK_URL or --url."
                 ))
             }
+            Failure::NotSignedIn(_) | Failure::Client(client::Error::NoTokens(_)) => {
+                Some("Sign in with `paddock auth login`.".to_owned())
+            }
             Failure::Client(_) => Some("Set the address of the server with PADDOCK_URL or --url.".to_owned()),
             _ => None,
         }
@@ -160,8 +167,7 @@ impl Failure {
 fn hint_for(problem: &Problem) -> Option<String> {
     let hint = match (problem.status, &problem.link) {
         (401, _) => {
-            "Get a token with `paddockd admin token --data DIR` on the server's machine, then put it into \
-             PADDOCK_TOKEN, or into a file for --token-file."
+            "Sign in with `paddock auth login`; or put a token into PADDOCK_TOKEN, or into a file for --token-file."
         }
         (403, Some(link)) => return Some(format!("Open {link} to be allowed.")),
         (403, None) => "Ask an admin of the tenant or of the platform to grant it to you.",
@@ -208,6 +214,7 @@ mod tests {
         for (failure, exit) in [
             (Failure::Usage(String::new()), Exit::Usage),
             (Failure::NotFound(String::new()), Exit::NotFound),
+            (Failure::NotSignedIn(String::new()), Exit::NotAuthenticated),
             (Failure::Declined, Exit::Failed),
             (Failure::Output(io::ErrorKind::BrokenPipe.into()), Exit::Done),
             (Failure::Output(io::ErrorKind::StorageFull.into()), Exit::Failed),
@@ -263,7 +270,7 @@ mod tests {
         ] {
             assert_eq!(failure.words(), expected);
         }
-        assert!(refused(problem(401)).words().contains("paddockd admin token --data DIR"));
+        assert!(refused(problem(401)).words().contains("paddock auth login"));
         assert!(refused(problem(412)).words().contains("Somebody else changed it"));
     }
 

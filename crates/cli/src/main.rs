@@ -9,17 +9,20 @@ use crate::failure::Failure;
 use crate::output::{Format, Output};
 
 mod api;
+mod auth;
 mod confirmation;
 mod connection;
+mod credentials;
 mod failure;
+mod loopback;
 mod output;
 mod tenants;
 mod version;
 
 const EXAMPLES: &str = "\
 Examples:
-  Get a token on the server's machine; it is valid for 15 minutes:
-    export PADDOCK_TOKEN=$(paddockd admin token --data DIR)
+  Sign in, by a browser:
+    paddock auth login
 
   Make a tenant and look at it:
     paddock tenant create acme --display-name 'Acme Motors'
@@ -52,6 +55,9 @@ enum Noun {
     /// Tenants: the walls between customers
     #[command(visible_alias = "tenants", subcommand, after_help = tenants::EXAMPLES)]
     Tenant(tenants::Verb),
+    /// Sign in and out
+    #[command(subcommand, after_help = auth::EXAMPLES)]
+    Auth(auth::Verb),
     /// Send any request to the API
     #[command(after_help = api::EXAMPLES)]
     Api(api::Request),
@@ -79,15 +85,18 @@ fn carry_out(line: CommandLine, output: Output) -> Result<(), Failure> {
     if matches!(line.noun, Noun::ExitCodes) {
         return output::write(format!("{}\n", failure::EXIT_CODES).as_bytes());
     }
-    let client = line.connection.client()?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Runtime)?;
     let outcome = runtime.block_on(async {
+        if let Noun::Auth(verb) = line.noun {
+            return auth::run(verb, line.connection, output).await;
+        }
+        let client = line.connection.client().await?;
         match line.noun {
             Noun::Tenant(verb) => tenants::run(verb, &client, output).await,
             Noun::Api(request) => api::run(request, &client, output).await,
             Noun::Version => version::run(&client, output).await,
-            Noun::ExitCodes => Ok(()),
+            Noun::Auth(_) | Noun::ExitCodes => Ok(()),
         }
     });
     // A name that the resolver is still looking up must not hold back the exit.

@@ -120,7 +120,7 @@ fn closed_standard_error_is_no_panic() {
 fn help_teaches_with_examples() {
     for (arguments, mention) in [
         (&["--help"][..], "paddock help exit-codes"),
-        (&["--help"], "paddockd admin token --data DIR"),
+        (&["--help"], "paddock auth login"),
         (&["tenant", "--help"], "paddock tenant create acme"),
         (&["tenants", "list", "--help"], "paddock tenant list -l team=maps"),
         (&["tenant", "get", "--help"], "paddock tenant get acme"),

@@ -464,7 +464,7 @@ fn only_a_valid_token_opens_the_door() {
     for token in ["wrong", &format!("{}x", world.token), &of_another_server] {
         let refused = outcome(world.stranger(&list).env("PADDOCK_TOKEN", token));
 
-        refused.expect(EXIT_NOT_AUTHENTICATED).says_only("paddockd admin token");
+        refused.expect(EXIT_NOT_AUTHENTICATED).says_only("paddock auth login");
     }
 }
 

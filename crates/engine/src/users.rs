@@ -252,6 +252,7 @@ pub async fn update(
             let closed = [user.holds_account()];
             permissions::require_an_admin_left(&mut tx, &Object::System.thing(), &closed).await?;
             relations::take_back(&mut tx, &closed[0]).await?;
+            passwords::sign_out(&mut tx, user.id, None).await?;
         } else {
             relations::give(&mut tx, &user.holds_account(), engine.now()).await?;
         }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use issuers::{Issuer, IssuerUrl};
-pub use setting::{Addresses, DatabaseUrl, LogFormat, LogLevel, Origins, Seconds, Value, Whole};
+pub use setting::{Addresses, DatabaseUrl, LogFormat, LogLevel, Origins, PublicUrl, Seconds, Value, Whole};
 pub use sources::{InForce, Refused, Source, command, load, reference};
 
 /// Declares the settings: the typed [`Config`], and the table from which flags, variables and the reference are made.
@@ -77,6 +77,16 @@ settings! {
     sso_audience, "sso.audience": Option<String> = "";
     /// Our client there, for signing in with a browser; it is public, that is, it has no secret.
     sso_client_id, "sso.client_id": Option<String> = "";
+    /// Address by which browsers and command lines reach this server; without it, what they write themselves.
+    public_url, "public.url": Option<PublicUrl> = "";
+    /// How long a browser stays signed in without being used.
+    idle_session, "sign_in.idle_seconds": Seconds<60, 31_536_000> = "28800";
+    /// How long a browser stays signed in at most.
+    session, "sign_in.session_seconds": Seconds<60, 31_536_000> = "2592000";
+    /// How long a command line stays signed in without being used.
+    refresh_token, "sign_in.refresh_seconds": Seconds<60, 31_536_000> = "2592000";
+    /// How long a key signs access tokens before the next one does.
+    signing_key, "sign_in.key_seconds": Seconds<3600, 31_536_000> = "2592000";
     /// How log lines look; auto means human on a terminal and json elsewhere.
     log_format, "log.format": LogFormat = "auto";
     /// What is logged: error, warn, info, debug, trace, or a filter such as info,paddock_store=debug.

@@ -14,6 +14,7 @@ use paddock_drivers::clock::SystemClock;
 use paddock_drivers::random::OsRandom;
 use paddock_engine::reconcile::{self, Loop, Runner};
 use paddock_engine::{DatabaseLocation, Engine, users};
+use paddock_model::lifetimes::Lifetimes;
 use paddock_model::ports::{Clock, Random};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -30,6 +31,7 @@ use crate::http::conventions::rates::Rates;
 use crate::http::conventions::schemas::Schemas;
 use crate::http::health::Health;
 use crate::http::meta::Build;
+use crate::http::sign_in::SignIn;
 use crate::http::{self, App, Parts};
 use crate::listener::{self, Threads};
 
@@ -96,6 +98,15 @@ fn location(config: &Config) -> anyhow::Result<DatabaseLocation> {
     Ok(DatabaseLocation::Sqlite(path))
 }
 
+fn lifetimes(config: &Config) -> Lifetimes {
+    Lifetimes {
+        idle_session: config.idle_session.0,
+        session: config.session.0,
+        refresh_token: config.refresh_token.0,
+        signing_key: config.signing_key.0,
+    }
+}
+
 /// Starts everything; returns when requests are served.
 pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
     let settings = listener::Settings::from_config(config)?;
@@ -108,7 +119,9 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
         None => None,
     };
     let metrics = metrics()?;
-    let engine = Engine::open(&location(config)?, world.clock.clone(), world.random.clone()).await?;
+    let engine = Engine::open(&location(config)?, world.clock.clone(), world.random.clone())
+        .await?
+        .with_lifetimes(lifetimes(config));
     let file = config.data.join(PASSWORD_FILE);
     let first_password = users::ensure_first_admin(&engine, |password| keep_secret(&file, password)).await?;
 
@@ -139,6 +152,7 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
         document,
         health: Health::new(engine.clone(), runner.status(), issuers.clone(), draining.clone()),
         metrics,
+        sign_in: SignIn::new(config.public_url.clone().map(|url| url.0), config.session.0),
         build: world.build,
     });
 

@@ -201,7 +201,7 @@ async fn tokens(provider: &Provider, login: &str) -> Value {
 }
 
 async fn redeem(provider: &Provider, fields: &[(&str, &str)]) -> Value {
-    let mut form = url::form_urlencoded::Serializer::new(String::new());
+    let mut form = form_urlencoded::Serializer::new(String::new());
     form.extend_pairs(fields).append_pair("client_id", "public").append_pair("resource", AUDIENCE);
     let request = Browser::new().http.post(format!("{}/token", provider.url()));
     let request = request.header("content-type", "application/x-www-form-urlencoded").body(form.finish());

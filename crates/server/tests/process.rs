@@ -235,7 +235,8 @@ fn the_run_script_starts_the_server_and_says_what_to_do_next() {
     for hint in [
         "Paddock serves at http://127.0.0.1:",
         "admin token --data",
-        "eyJ",
+        "admin-password",
+        "paddock auth login",
         "tenant create",
         "/-/openapi/schema",
     ] {

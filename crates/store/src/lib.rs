@@ -17,13 +17,17 @@ mod value;
 
 pub mod api_keys;
 pub mod audit;
+pub mod authorizations;
+pub mod device_authorizations;
 pub mod groups;
 pub mod idempotency_keys;
 pub mod invitations;
 pub mod leases;
 pub mod relations;
+pub mod sessions;
 pub mod signing_keys;
 pub mod tenants;
+pub mod tokens;
 pub mod users;
 
 use std::path::PathBuf;

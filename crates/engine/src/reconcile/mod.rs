@@ -7,6 +7,8 @@ pub mod idempotency_keys;
 mod lease;
 pub mod relation_changes;
 mod runner;
+pub mod sign_ins;
+pub mod signing_keys;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,7 +23,8 @@ pub use paddock_model::ports::drivers::Retry;
 pub use runner::{LoopStatus, Outcome, Runner, Settings, Status};
 
 /// Every loop there is.
-pub const LOOPS: &[Loop] = &[idempotency_keys::LOOP, relation_changes::LOOP];
+pub const LOOPS: &[Loop] =
+    &[idempotency_keys::LOOP, relation_changes::LOOP, sign_ins::LOOP, signing_keys::LOOP];
 
 #[derive(Clone, Copy)]
 pub struct Loop {

@@ -18,7 +18,7 @@ use super::{Identity, expired, invalid};
 
 pub const ISSUER: &str = "urn:paddock";
 const TYPE: &str = "at+jwt";
-pub const LIFETIME: Duration = Duration::from_secs(15 * 60);
+pub const LIFETIME: Duration = paddock_model::lifetimes::ACCESS_TOKEN;
 /// A key that we do not know is looked up again at most this often.
 const RELOAD_PAUSE: Duration = Duration::from_secs(1);
 
