@@ -14,6 +14,26 @@ pub struct ShowSignIn {
     /// Present to prove once more who one is.
     #[param(max_length = 1, pattern = "^1$", nullable = false)]
     pub again: Option<String>,
+    /// Present to use an account here although there is an identity provider.
+    #[param(max_length = 1, pattern = "^1$", nullable = false)]
+    pub local: Option<String>,
+}
+
+/// What an identity provider sends a browser back with.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub struct SignInReturn {
+    #[param(max_length = 4096, pattern = "^[\\x20-\\x7e]*$", nullable = false)]
+    pub code: Option<String>,
+    #[param(max_length = 256, pattern = "^[\\x20-\\x7e]*$", nullable = false)]
+    pub state: Option<String>,
+    /// The provider's own address (RFC 9207).
+    #[param(max_length = 2048, pattern = "^[\\x20-\\x7e]*$", nullable = false)]
+    pub iss: Option<String>,
+    /// Why it let nobody in.
+    #[param(max_length = 256, pattern = "^[\\x20-\\x7e]*$", nullable = false)]
+    pub error: Option<String>,
 }
 
 /// A login and its password.

@@ -104,17 +104,15 @@ impl IdentityProvider {
         fields: &[(&str, &str)],
     ) -> Result<Answer, Trouble> {
         let encoded = |text: &str| url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
-        let mut form = url::form_urlencoded::Serializer::new(String::new());
-        form.extend_pairs(fields);
-        let mut request = self.0.post(url.clone()).header(header::ACCEPT, "application/json");
-        match secret {
-            Some(secret) => request = request.basic_auth(encoded(client), Some(encoded(secret))),
-            None => {
-                form.append_pair("client_id", client);
-            }
-        }
+        let request = self.0.post(url.clone()).header(header::ACCEPT, "application/json");
+        let (request, named) = match secret {
+            Some(secret) => (request.basic_auth(encoded(client), Some(encoded(secret))), None),
+            None => (request, Some(("client_id", client))),
+        };
         let request = request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
-        send(request.body(form.finish())).await
+        let pairs = fields.iter().copied().chain(named);
+        let form = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
+        send(request.body(form)).await
     }
 }
 

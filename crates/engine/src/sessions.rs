@@ -3,7 +3,7 @@
 use paddock_model::permissions::Object;
 use paddock_model::sessions::Session;
 use paddock_model::users::User;
-use paddock_model::{Result, id};
+use paddock_model::{Result, Timestamp, id};
 use paddock_store::{sessions, users};
 use serde_json::json;
 
@@ -39,19 +39,21 @@ pub async fn create(
     before: Option<&str>,
 ) -> Result<(SignedIn, Secret)> {
     let user = passwords::verify(engine, login, password).await?;
-    open(engine, actor, user, before).await
+    open(engine, actor, user, engine.now(), before).await
 }
 
-/// Signs in somebody who has proved just now who they are, be it here or at an identity provider.
+/// Signs in somebody who has proved at that time who they are, be it here or at an identity provider.
 pub async fn open(
     engine: &Engine,
     actor: Actor,
     user: User,
+    authenticated_at: Timestamp,
     before: Option<&str>,
 ) -> Result<(SignedIn, Secret)> {
     let now = engine.now();
     let secret = Secret::new(engine.random());
-    let session = Session::new(id::uuid_v7(now, engine.random()), user.id, &engine.lifetimes, now);
+    let session =
+        Session::new(id::uuid_v7(now, engine.random()), user.id, authenticated_at, &engine.lifetimes, now);
     let signed_in = SignedIn { session, user };
     let mut tx = engine.store.begin().await?;
     if let Some(before) = before

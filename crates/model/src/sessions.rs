@@ -26,10 +26,16 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn new(id: Uuid, user: UserId, lifetimes: &Lifetimes, now: Timestamp) -> Self {
+    pub fn new(
+        id: Uuid,
+        user: UserId,
+        authenticated_at: Timestamp,
+        lifetimes: &Lifetimes,
+        now: Timestamp,
+    ) -> Self {
         let ends_at = now + lifetimes.session;
         let expires_at = ends_at.min(now + lifetimes.idle_session);
-        Session { id, user, authenticated_at: now, created_at: now, expires_at, ends_at }
+        Session { id, user, authenticated_at, created_at: now, expires_at, ends_at }
     }
 
     pub fn is_over(&self, now: Timestamp) -> bool {
@@ -55,7 +61,7 @@ mod tests {
             session: Duration::from_secs(5000),
             ..Lifetimes::default()
         };
-        let session = Session::new(Uuid::nil(), UserId(Uuid::nil()), &lifetimes, at(0));
+        let session = Session::new(Uuid::nil(), UserId(Uuid::nil()), at(0), &lifetimes, at(0));
         for (now, prolonged) in
             [(30, None), (60, None), (61, Some(1061)), (900, Some(1900)), (4500, Some(5000))]
         {

@@ -6,6 +6,7 @@ pub mod audit;
 mod browser;
 pub mod conventions;
 mod device;
+mod external_sign_in;
 pub mod grants;
 pub mod groups;
 pub mod health;
@@ -93,7 +94,11 @@ fn api() -> OpenApiRouter<App> {
 
 /// How people and their programs get a credential: pages and OAuth, open to all.
 fn sign_in() -> OpenApiRouter<App> {
-    OpenApiRouter::new().merge(sign_in::routes()).merge(device::routes()).merge(oauth::routes())
+    OpenApiRouter::new()
+        .merge(sign_in::routes())
+        .merge(external_sign_in::routes())
+        .merge(device::routes())
+        .merge(oauth::routes())
 }
 
 /// Everything there is, with what it says of itself.

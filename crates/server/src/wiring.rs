@@ -152,7 +152,11 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
         document,
         health: Health::new(engine.clone(), runner.status(), issuers.clone(), draining.clone()),
         metrics,
-        sign_in: SignIn::new(config.public_url.clone().map(|url| url.0), config.session.0),
+        sign_in: SignIn::new(
+            config.public_url.clone().map(|url| url.0),
+            config.session.0,
+            issuers.for_browsers().cloned(),
+        ),
         build: world.build,
     });
 

@@ -15,7 +15,7 @@ use paddock_drivers::clock::SystemClock;
 use paddock_engine::reconcile::LOOPS;
 use paddock_model::ports::{Clock, ManualClock};
 use paddock_server::auth::issuers::{Issuer, Issuers};
-use paddock_server::auth::relying_party::{self, Returned};
+use paddock_server::auth::relying_party::{self, Flow, Returned};
 use paddock_server::config::issuers::Issuer as Settings;
 use ring::digest::{SHA256, digest};
 use serde_json::Value;
@@ -102,6 +102,8 @@ async fn world(provider: &Provider) -> World {
         &url,
         "--sso-audience",
         AUDIENCE,
+        "--sso-client-id",
+        "pages",
         "--limits-failed-authentications-per-minute",
         "1000000",
     ];
@@ -154,7 +156,7 @@ impl Browser {
         let mut at = start.clone();
         for _ in 0..12 {
             match next {
-                Some(url) if url.as_str().starts_with(CALLBACK) => return url,
+                Some(url) if url.path() == "/sign-in/callback" => return url,
                 Some(url) => {
                     (next, page) = self.load(&url, None).await;
                     at = url;
@@ -302,7 +304,8 @@ async fn a_browser_signs_in_at_the_issuer() {
     let mut people = Vec::new();
     for (client, secret) in [("public", None), ("secret keeper", Some(secret.as_path()))] {
         let issuer = relying_party(&world, &provider, client, secret);
-        let (url, flow) = relying_party::begin(engine, &issuer, CALLBACK).await.expect("a beginning");
+        let flow = Flow::new(&issuer, CALLBACK, client, engine.now());
+        let url = relying_party::begin(&issuer, &flow, false).await.expect("a beginning");
         let back = Browser::new().sign_in(&url, "ada").await;
         let signed_in =
             relying_party::finish(engine, &issuer, &returned(&back), &flow).await.expect("a sign-in");
@@ -324,11 +327,13 @@ async fn a_sign_in_that_was_tampered_with_fails() {
     let world = world(&provider).await;
     let engine = &world.server.engine;
     let issuer = relying_party(&world, &provider, "public", None);
-    let (url, flow) = relying_party::begin(engine, &issuer, CALLBACK).await.expect("a beginning");
+    let flow = Flow::new(&issuer, CALLBACK, "one", engine.now());
+    let url = relying_party::begin(&issuer, &flow, false).await.expect("a beginning");
     let back = returned(&Browser::new().sign_in(&url, "ada").await);
     assert_eq!(back.iss.as_deref(), Some(provider.url().as_str()));
 
-    let (other_url, other_flow) = relying_party::begin(engine, &issuer, CALLBACK).await.expect("a beginning");
+    let other_flow = Flow::new(&issuer, CALLBACK, "other", engine.now());
+    let other_url = relying_party::begin(&issuer, &other_flow, false).await.expect("a beginning");
     assert_ne!(url, other_url);
     for (name, returned, kept) in [
         ("another's state", Returned { state: Some("guess".to_owned()), ..back.clone() }, &flow),
@@ -348,4 +353,34 @@ async fn a_sign_in_that_was_tampered_with_fails() {
     let refused =
         relying_party::finish(engine, &issuer, &stolen, &other_flow).await.expect_err("a stolen code");
     assert_eq!(refused.code, "sign_in_failed");
+}
+
+#[tokio::test]
+async fn our_page_sends_people_to_the_issuer_and_signs_them_in_when_they_come_back() {
+    let provider = Provider::start(&["first"]);
+    let world = world(&provider).await;
+    let page = |path: &str| Url::parse(&world.url(path)).expect("a URL");
+    let mut browser = Browser::new();
+
+    let back = browser.sign_in(&page("/sign-in?return_to=/account/password"), "ada").await;
+
+    // What was meant for this browser is worth nothing in another.
+    let (nowhere, refused) = Browser::new().load(&back, None).await;
+    assert!(nowhere.is_none() && refused.contains("did not start a sign-in"), "{refused}");
+    let (next, _) = browser.load(&back, None).await;
+    assert_eq!(next.expect("where to go on").path(), "/account/password");
+    let (_, home) = browser.load(&page("/"), None).await;
+    assert!(home.contains("ada Lovelace") && home.contains("ada@example.com"), "{home}");
+    // The same answer a second time: the cookie is gone.
+    let (nowhere, _) = browser.load(&back, None).await;
+    assert!(nowhere.is_none());
+
+    // An account here is still good for who asks for the form.
+    let (_, form) = Browser::new().load(&page("/sign-in?local=1"), None).await;
+    assert!(form.contains("name=\"password\""), "{form}");
+    // Nobody who comes for the first time has any right.
+    let people = world.call("GET", "/api/v1/users", None).await.expect(200).json();
+    let ada = people["items"].as_array().expect("items").iter().find(|user| user["name"] == "ada Lovelace");
+    let ada = ada.expect("ada has an account");
+    assert_eq!((ada["issuer"].as_str(), ada["login"].as_str()), (Some("sso"), None));
 }

@@ -1,6 +1,6 @@
 //! Signing in with a browser at an OpenID issuer: authorization code with PKCE, state and nonce (RFC 6749, 7636, 9207).
 //!
-//! `begin` says where to send the browser and what to keep about it; `finish` takes what the browser brings back.
+//! `begin` says where to send the browser; `finish` takes what the browser brings back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use paddock_engine::Engine;
 use paddock_model::users::User;
 use paddock_model::{Error, Result, Timestamp};
 use ring::digest::{SHA256, digest};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
@@ -22,8 +22,8 @@ use super::single_sign_on;
 /// How long people may take to sign in.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
 
-/// What is to be kept about one browser until it comes back; for our eyes only.
-#[derive(Clone, Serialize, Deserialize)]
+/// One browser's way to the issuer and back. All that it holds follows from a secret that only the browser keeps.
+#[derive(Clone)]
 pub struct Flow {
     pub issuer: String,
     pub redirect_uri: String,
@@ -31,6 +31,22 @@ pub struct Flow {
     nonce: String,
     verifier: String,
     started_at: Timestamp,
+}
+
+impl Flow {
+    pub fn new(issuer: &Issuer, redirect_uri: &str, secret: &str, started_at: Timestamp) -> Self {
+        let drawn = |purpose: &str| {
+            URL_SAFE_NO_PAD.encode(digest(&SHA256, format!("{purpose} of {secret}").as_bytes()))
+        };
+        Flow {
+            issuer: issuer.settings.id.clone(),
+            redirect_uri: redirect_uri.to_owned(),
+            state: drawn("state"),
+            nonce: drawn("nonce"),
+            verifier: drawn("verifier"),
+            started_at,
+        }
+    }
 }
 
 /// What the browser brings back.
@@ -49,30 +65,25 @@ pub struct SignedIn {
     pub authenticated_at: Timestamp,
 }
 
-/// Where to send the browser, and what to keep about it.
-pub async fn begin(engine: &Engine, issuer: &Issuer, redirect_uri: &str) -> Result<(Url, Flow)> {
+/// Where to send the browser. With `again`, whoever is signed in there has to prove it once more.
+pub async fn begin(issuer: &Issuer, flow: &Flow, again: bool) -> Result<Url> {
     let endpoints = issuer.endpoints().await.map_err(|trouble| issuer.unavailable(trouble))?;
     let no_endpoint = || issuer.unavailable("discovery names no authorization endpoint");
     let mut url = endpoints.authorization.clone().ok_or_else(no_endpoint)?;
-    let flow = Flow {
-        issuer: issuer.settings.id.clone(),
-        redirect_uri: redirect_uri.to_owned(),
-        state: secret(engine),
-        nonce: secret(engine),
-        verifier: secret(engine),
-        started_at: engine.now(),
-    };
     let challenge = URL_SAFE_NO_PAD.encode(digest(&SHA256, flow.verifier.as_bytes()));
     url.query_pairs_mut()
         .append_pair("response_type", "code")
         .append_pair("client_id", client(issuer)?)
-        .append_pair("redirect_uri", redirect_uri)
+        .append_pair("redirect_uri", &flow.redirect_uri)
         .append_pair("scope", "openid profile email")
         .append_pair("state", &flow.state)
         .append_pair("nonce", &flow.nonce)
         .append_pair("code_challenge", &challenge)
         .append_pair("code_challenge_method", "S256");
-    Ok((url, flow))
+    if again {
+        url.query_pairs_mut().append_pair("prompt", "login").append_pair("max_age", "0");
+    }
+    Ok(url)
 }
 
 /// Who has signed in, by what the browser brings back and what was kept about it.
@@ -172,10 +183,4 @@ fn failed(error: Error) -> Error {
         return error;
     }
     Error::unauthenticated("sign_in_failed", "The sign-in did not succeed. Start again.")
-}
-
-fn secret(engine: &Engine) -> String {
-    let mut bytes = [0; 32];
-    engine.random().fill(&mut bytes);
-    URL_SAFE_NO_PAD.encode(bytes)
 }

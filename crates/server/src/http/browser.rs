@@ -90,7 +90,7 @@ pub fn base(app: &App, parts: &Parts) -> Result<String> {
     Ok(format!("{scheme}://{host}"))
 }
 
-fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
+pub(super) fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
     let pairs = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut found = pairs.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
     found
@@ -104,7 +104,7 @@ fn form_token(secret: &str) -> String {
     URL_SAFE_NO_PAD.encode(digest(&SHA256, format!("form of {secret}").as_bytes()))
 }
 
-fn set_cookie(name: &str, value: &str, lifetime: Duration) -> Option<HeaderValue> {
+pub(super) fn set_cookie(name: &str, value: &str, lifetime: Duration) -> Option<HeaderValue> {
     let seconds = lifetime.as_secs();
     let text = format!("{name}={value}; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age={seconds}");
     HeaderValue::try_from(text).ok()

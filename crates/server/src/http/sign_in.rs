@@ -1,6 +1,7 @@
 //! Sign-in: the pages by which people with an account here sign in, sign out, and look after their password.
 
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -19,17 +20,20 @@ use utoipa_axum::routes;
 
 use super::App;
 use super::browser::{Fields, Posted, Visitor, redirect, redirect_with_session, safe_path};
+use super::external_sign_in;
 use super::pages::{Escaped, Page, PageAnswer, STYLE};
+use crate::auth::issuers::Issuer;
 
 /// How sign-in is set up.
 pub struct SignIn {
     public_url: Option<String>,
-    session: Duration,
+    pub session: Duration,
+    issuer: Option<Arc<Issuer>>,
 }
 
 impl SignIn {
-    pub fn new(public_url: Option<String>, session: Duration) -> Self {
-        SignIn { public_url, session }
+    pub fn new(public_url: Option<String>, session: Duration, issuer: Option<Arc<Issuer>>) -> Self {
+        SignIn { public_url, session, issuer }
     }
 
     /// The address by which people and programs know this server, if it was configured.
@@ -37,9 +41,9 @@ impl SignIn {
         self.public_url.as_deref()
     }
 
-    /// The path that takes people to their identity provider, where one is configured, instead of our own form.
-    pub fn external(&self) -> Option<&str> {
-        None
+    /// The identity provider where people sign in instead of on our own form, if one is configured.
+    pub fn issuer(&self) -> Option<&Arc<Issuer>> {
+        self.issuer.as_ref()
     }
 }
 
@@ -98,8 +102,11 @@ async fn show_sign_in(State(app): State<App>, visitor: Visitor, uri: http::Uri) 
     if visitor.signed_in.is_some() && !again {
         return Ok(redirect(return_to));
     }
-    if let Some(external) = app.sign_in.external() {
-        return Ok(redirect(external));
+    // Accounts here still work for who asks for the form, such as the first admin while the provider is away.
+    if let Some(issuer) = app.sign_in.issuer()
+        && query.get("local").is_none()
+    {
+        return external_sign_in::begin(&app, &visitor, issuer, return_to, again).await;
     }
     Ok(visitor.show(sign_in_page(&visitor, return_to, "")))
 }
@@ -299,7 +306,8 @@ async fn accept_invitation(State(app): State<App>, posted: Posted) -> PageAnswer
     match accepted {
         Ok(user) => {
             let before = visitor.session_secret.as_deref();
-            let (_, secret) = sessions::open(&app.engine, visitor.actor(), user, before).await?;
+            let (_, secret) =
+                sessions::open(&app.engine, visitor.actor(), user, app.engine.now(), before).await?;
             Ok(redirect_with_session("/", Some((&secret, app.sign_in.session))))
         }
         Err(error) if error.kind == Kind::Invalid => {

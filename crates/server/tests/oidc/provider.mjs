@@ -22,6 +22,9 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
   jwks: { keys: files.map(key) },
   clients: [
     { client_id: 'public', token_endpoint_auth_method: 'none', grant_types: ['authorization_code', 'refresh_token'], ...redirects },
+    // A native client may come back to any port of the loopback address.
+    { client_id: 'pages', token_endpoint_auth_method: 'none', application_type: 'native', grant_types: ['authorization_code'],
+      redirect_uris: ['http://127.0.0.1/sign-in/callback'], response_types: ['code'] },
     { client_id: 'secret keeper', client_secret: 'a secret/with signs+', grant_types: ['authorization_code'], ...redirects },
     { client_id: 'machine', client_secret: 'machine', grant_types: ['client_credentials'], redirect_uris: [], response_types: [] },
   ],
