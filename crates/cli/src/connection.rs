@@ -23,6 +23,9 @@ pub struct Connection {
     /// File that holds the token; goes before PADDOCK_TOKEN
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Root certificates in PEM to trust besides the system's
+    #[arg(long, global = true, value_name = "FILE", env = "PADDOCK_CA_FILE")]
+    ca_file: Option<PathBuf>,
 }
 
 impl Connection {
@@ -39,7 +42,11 @@ impl Connection {
             (None, None) => std::env::var(TOKEN).ok(),
         };
         let token = token.as_deref().map(str::trim).filter(|token| !token.is_empty());
-        Ok(Client::new(&self.url, token)?)
+        let roots = self.ca_file.filter(|file| !file.as_os_str().is_empty()).map(|file| {
+            let unreadable = |error| Failure::Usage(format!("cannot read {}: {error}", file.display()));
+            std::fs::read(&file).map_err(unreadable)
+        });
+        Ok(Client::trusting(&self.url, token, roots.transpose()?.as_deref())?)
     }
 }
 
