@@ -62,7 +62,7 @@ pub async fn run(verb: Verb, connection: Connection, output: Output) -> Result<(
     let url = connection.url().to_owned();
     match verb {
         Verb::Login { device, with_token, no_browser } => {
-            let client = Client::new(&url, None)?;
+            let client = connection.client_with(None)?;
             let saved = if with_token {
                 given()?
             } else if device {
@@ -71,7 +71,7 @@ pub async fn run(verb: Verb, connection: Connection, output: Output) -> Result<(
                 Saved::new(by_browser(&client, no_browser).await?)
             };
             // Before it is kept: what the server does not take is not worth it.
-            let name = Client::new(&url, Some(&saved.access_token))?.whoami().await?.name;
+            let name = connection.client_with(Some(&saved.access_token))?.whoami().await?.name;
             let before = credentials::find(&url)?;
             credentials::save(&url, Some(&saved))?;
             if let Some(token) = before.and_then(|before| before.refresh_token) {
@@ -81,8 +81,8 @@ pub async fn run(verb: Verb, connection: Connection, output: Output) -> Result<(
             output::notice(&output::printable(&format!("Signed in at {url} as {name}.")));
             Ok(())
         }
-        Verb::Logout => logout(&url).await,
-        Verb::Status => status(&url, connection, output).await,
+        Verb::Logout => logout(&url, &connection).await,
+        Verb::Status => status(&url, &connection, output).await,
         Verb::Token => {
             let token = connection.token().await?.ok_or_else(|| nobody(&url))?;
             output::write(format!("{token}\n").as_bytes())
@@ -213,14 +213,14 @@ async fn by_device(client: &Client) -> Result<TokenAnswer, Failure> {
     }
 }
 
-async fn logout(url: &str) -> Result<(), Failure> {
+async fn logout(url: &str, connection: &Connection) -> Result<(), Failure> {
     let Some(saved) = credentials::find(url)? else {
         output::notice(&output::printable(&format!("You were not signed in at {url}.")));
         return Ok(());
     };
     credentials::save(url, None)?;
     if let Some(token) = saved.refresh_token {
-        Client::new(url, None)?.revoke(&revocation(token)).await?;
+        connection.client_with(None)?.revoke(&revocation(token)).await?;
     }
     output::notice(&output::printable(&format!("Signed out at {url}.")));
     Ok(())
@@ -254,9 +254,9 @@ impl Row for Standing {
     }
 }
 
-async fn status(url: &str, connection: Connection, output: Output) -> Result<(), Failure> {
+async fn status(url: &str, connection: &Connection, output: Output) -> Result<(), Failure> {
     let by = if connection.given_token()?.is_some() { "token" } else { "sign_in" };
     let token = connection.token().await?.ok_or_else(|| nobody(url))?;
-    let me = Client::new(url, Some(&token))?.whoami().await?;
+    let me = connection.client_with(Some(&token))?.whoami().await?;
     output.one(&Standing { url: url.to_owned(), name: me.name, by, expires_at: me.expires_at })
 }

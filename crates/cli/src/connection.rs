@@ -24,6 +24,9 @@ pub struct Connection {
     /// File that holds the token; goes before PADDOCK_TOKEN, which goes before the sign-in
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Root certificates in PEM to trust besides the system's
+    #[arg(long, global = true, value_name = "FILE", env = "PADDOCK_CA_FILE")]
+    ca_file: Option<PathBuf>,
 }
 
 impl Connection {
@@ -34,13 +37,22 @@ impl Connection {
     /// With the token that was given, or else the one of the sign-in.
     pub async fn client(self) -> Result<Client, Failure> {
         let token = self.token().await?;
-        Ok(Client::new(&self.url, token.as_deref())?)
+        self.client_with(token.as_deref())
+    }
+
+    /// With this token, or with none.
+    pub fn client_with(&self, token: Option<&str>) -> Result<Client, Failure> {
+        let roots = self.ca_file.as_ref().filter(|file| !file.as_os_str().is_empty()).map(|file| {
+            let unreadable = |error| Failure::Usage(format!("cannot read {}: {error}", file.display()));
+            std::fs::read(file).map_err(unreadable)
+        });
+        Ok(Client::trusting(&self.url, token, roots.transpose()?.as_deref())?)
     }
 
     pub async fn token(&self) -> Result<Option<String>, Failure> {
         match self.given_token()? {
             Some(token) => Ok(Some(token)),
-            None => credentials::access_token(&self.url).await,
+            None => credentials::access_token(&self.url, || self.client_with(None)).await,
         }
     }
 

@@ -52,7 +52,10 @@ pub fn now() -> u64 {
 }
 
 /// An access token for the server that is good for a while; none where nobody has signed in.
-pub async fn access_token(url: &str) -> Result<Option<String>, Failure> {
+pub async fn access_token(
+    url: &str,
+    client: impl FnOnce() -> Result<Client, Failure>,
+) -> Result<Option<String>, Failure> {
     let Some(saved) = find(url)? else { return Ok(None) };
     if saved.is_fresh() {
         return Ok(Some(saved.access_token));
@@ -69,7 +72,7 @@ pub async fn access_token(url: &str) -> Result<Option<String>, Failure> {
         refresh_token: Some(refresh_token),
         ..TokenRequest::default()
     };
-    match Client::new(url, None)?.token(&request).await {
+    match client()?.token(&request).await {
         Ok(tokens) => {
             let saved = Saved::new(tokens);
             held.save(url, Some(&saved))?;
