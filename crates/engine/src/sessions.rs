@@ -2,6 +2,7 @@
 
 use paddock_model::permissions::Object;
 use paddock_model::sessions::Session;
+use paddock_model::subjects::Subject;
 use paddock_model::users::User;
 use paddock_model::{Result, Timestamp, id};
 use paddock_store::{sessions, users};
@@ -22,7 +23,7 @@ impl SignedIn {
     /// The actor that this person is, where the request came as `actor` says.
     pub fn actor(&self, actor: Actor) -> Actor {
         Actor {
-            subject: Some(self.user.subject().to_string()),
+            subject: Some(Subject::from(&self.user).to_string()),
             credential: Some("session".to_owned()),
             credential_id: Some(self.session.id.to_string()),
             ..actor
@@ -76,7 +77,7 @@ pub async fn find(engine: &Engine, secret: &str) -> Result<Option<SignedIn>> {
     let session = sessions::find(&mut tx, &digest_of(secret)).await?;
     let Some(session) = session.filter(|session| !session.is_over(now)) else { return Ok(None) };
     let user = users::find(&mut tx, session.user).await?;
-    let Some(user) = user.filter(|user| permissions::is_active(engine, &user.subject())) else {
+    let Some(user) = user.filter(|user| permissions::is_active(engine, &Subject::from(user))) else {
         return Ok(None);
     };
     drop(tx);
@@ -102,7 +103,7 @@ pub async fn delete(engine: &Engine, actor: Actor, signed_in: &SignedIn) -> Resu
 /// Records that a sign-in was refused. A login that nobody has is not written down: it may be a password in the wrong field.
 pub async fn refuse(engine: &Engine, actor: Actor, login: &str, code: &str) -> Result<()> {
     let user = users::find_by_login(&mut engine.store.read().await?, login).await?;
-    let object = user.map_or(Object::System, |user| user.object());
+    let object = user.map_or(Object::system(), |user| user.object());
     let refusal = Refusal {
         actor,
         action: "sessions.create".to_owned(),

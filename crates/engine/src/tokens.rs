@@ -1,7 +1,7 @@
 //! Tokens: a client stays signed in by refresh tokens, each good for one use.
 
 use paddock_model::error::Kind;
-use paddock_model::permissions::{Object, Subject};
+use paddock_model::subjects::Subject;
 use paddock_model::tokens::{Family, RefreshToken};
 use paddock_model::users::UserId;
 use paddock_model::{Error, Result, Timestamp, id};
@@ -55,7 +55,7 @@ pub(crate) async fn grant(
     tokens::insert_family(tx, &family).await?;
     let refresh_token = next(engine, tx, family.id).await?;
     let (actor, details) = (as_holder(actor, &family), json!({ "client": client }));
-    audit::record(engine, tx, actor, "tokens.create", None, Object::UserAccount(user), details).await?;
+    audit::record(engine, tx, actor, "tokens.create", None, user.account(), details).await?;
     Ok((family.id, Granted { user, authenticated_at, refresh_token }))
 }
 
@@ -80,7 +80,7 @@ pub async fn refresh(engine: &Engine, actor: Actor, client: &str, token: &str) -
     tokens::mark_used(&mut tx, &digest, now).await?;
     let refresh_token = next(engine, &mut tx, family.id).await?;
     let (actor, details) = (as_holder(actor, &family), json!({ "client": client }));
-    let object = Object::UserAccount(family.user);
+    let object = family.user.account();
     audit::record(engine, &mut tx, actor, "tokens.refresh", None, object, details).await?;
     engine.commit(tx).await?;
     Ok(Granted { user: family.user, authenticated_at: family.authenticated_at, refresh_token })
@@ -93,7 +93,7 @@ pub async fn revoke(engine: &Engine, actor: Actor, token: &str) -> Result<()> {
     let Some(family) = tokens::find_family_to_change(&mut tx, known.family).await? else { return Ok(()) };
     tokens::delete_family(&mut tx, family.id).await?;
     let (actor, details) = (as_holder(actor, &family), json!({ "client": family.client }));
-    let object = Object::UserAccount(family.user);
+    let object = family.user.account();
     audit::record(engine, &mut tx, actor, "tokens.revoke", None, object, details).await?;
     engine.commit(tx).await
 }
@@ -104,7 +104,7 @@ pub(crate) async fn end_reused(engine: &Engine, mut tx: Tx, actor: Actor, family
     tokens::delete_family(&mut tx, family.id).await?;
     // By whom is what nobody knows.
     let actor = Actor { credential_id: Some(family.id.to_string()), ..actor };
-    let (object, details) = (Object::UserAccount(family.user), json!({ "client": family.client }));
+    let (object, details) = (family.user.account(), json!({ "client": family.client }));
     audit::record(engine, &mut tx, actor, "tokens.reuse", None, object, details).await?;
     engine.commit(tx).await
 }

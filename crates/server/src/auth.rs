@@ -18,7 +18,7 @@ use std::time::Duration;
 use moka::sync::Cache;
 use paddock_engine::Engine;
 use paddock_model::credentials::Credential;
-use paddock_model::permissions::Subject;
+use paddock_model::subjects::Subject;
 use paddock_model::{Error, Result, Timestamp};
 use ring::digest::{SHA256, digest};
 

@@ -13,6 +13,7 @@ use paddock_model::caller::Caller;
 use paddock_model::credentials::{Credential, CredentialKind};
 use paddock_model::expected::Expected;
 use paddock_model::page::PageRequest;
+use paddock_model::subjects::Subject;
 use paddock_model::users::UserSpec;
 use ring::digest::{SHA256, digest};
 use serde_json::Value;
@@ -133,7 +134,7 @@ fn password(world: &World) -> String {
 async fn admin(world: &World) -> Caller {
     let admin = users::first_admin(&world.server.engine).await.expect("the admin");
     Caller {
-        subject: admin.subject(),
+        subject: Subject::from(&admin),
         credential: std::sync::Arc::new(Credential::new(CredentialKind::AccessToken)),
         address: None,
         request_id: "test".into(),

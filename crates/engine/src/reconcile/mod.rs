@@ -19,7 +19,7 @@ use paddock_model::error::Kind;
 
 use crate::Engine;
 
-pub use paddock_model::ports::drivers::Retry;
+pub use paddock_model::drivers::Retry;
 pub use runner::{LoopStatus, Outcome, Runner, Settings, Status};
 
 /// Every loop there is.

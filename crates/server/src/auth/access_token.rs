@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use paddock_engine::{Engine, signing_keys};
 use paddock_model::credentials::{Credential, CredentialKind};
-use paddock_model::permissions::Subject;
 use paddock_model::signing_keys::SigningKey;
+use paddock_model::subjects::Subject;
 use paddock_model::users::UserId;
 use paddock_model::{Error, Result, Timestamp};
 use ring::signature::Ed25519KeyPair;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use paddock_engine::Engine;
 use paddock_model::credentials::{Credential, CredentialKind};
-use paddock_model::permissions::Subject;
+use paddock_model::subjects::Subject;
 use paddock_model::{Result, Timestamp};
 use serde_json::{Value, json};
 

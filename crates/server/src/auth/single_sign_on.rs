@@ -5,6 +5,7 @@ use std::sync::Arc;
 use paddock_engine::Engine;
 use paddock_engine::users::{self, External};
 use paddock_model::credentials::{Credential, CredentialKind};
+use paddock_model::subjects::Subject;
 use paddock_model::users::User;
 use paddock_model::{Result, Timestamp};
 
@@ -43,7 +44,7 @@ pub async fn verify(
         id: claims.id.filter(|id| id.len() <= LONGEST_WORD),
         ..Credential::new(CredentialKind::Sso)
     };
-    Ok((Identity { subject: user.subject(), credential: Arc::new(credential) }, keys))
+    Ok((Identity { subject: Subject::from(&user), credential: Arc::new(credential) }, keys))
 }
 
 /// The account of whom the token speaks; known by issuer and subject, never by name or e-mail.

@@ -2,50 +2,17 @@
 //!
 //! Every verb is idempotent. Devices outlive this process: a host that starts again finds those that still run.
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::broadcast;
 
+use super::DriverResult;
 use super::disk_pools::Volume;
-use super::drivers::DriverResult;
-use crate::Timestamp;
-use crate::emulators::{DeviceType, EmulatorId};
-
-/// An image that the host has taken into keeping: what a disk needs besides itself to boot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Image {
-    /// Names it at this host; another build of the image has another name.
-    pub name: String,
-    pub device_type: DeviceType,
-    pub android_version: String,
-    pub abi: String,
-    pub memory_bytes: i64,
-    pub cpus: i64,
-    /// Whether the device has a vehicle and an agent that reports its readiness.
-    pub capabilities: Vec<String>,
-}
-
-/// Who a device is; no two devices are the same unless somebody asked for that.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceIdentity {
-    pub serial: String,
-    /// 16 hexadecimal digits.
-    pub android_id: String,
-    /// 32 hexadecimal digits.
-    pub machine_id: String,
-    /// `52:54:00:12:34:56`.
-    pub mac: String,
-    /// 32 bytes in hexadecimal digits, mixed into the device's generator at every start. A secret.
-    pub seed: String,
-    /// Vehicle identification number; automotive devices only.
-    pub vin: Option<String>,
-}
+use crate::devices::{DeviceIdentity, DeviceState, Image, Observed};
+use crate::emulators::EmulatorId;
 
 /// How a device is to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,42 +30,6 @@ pub struct Launch {
     pub address: Ipv4Addr,
     pub memory_bytes: i64,
     pub cpus: i64,
-}
-
-/// What there is of a device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Observed {
-    pub incarnation: i64,
-    pub phase: Phase,
-    pub since: Timestamp,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Phase {
-    /// It runs, and has not said that it is up.
-    Booting,
-    /// Up, and ADB answers.
-    Ready { boot_duration: Duration },
-    /// It stands still until something is done, such as making room in the pool.
-    Paused { code: &'static str, message: String },
-    /// It runs, but does not answer.
-    Silent,
-    /// It runs no more.
-    Exited { code: &'static str, message: String },
-}
-
-/// What a device says of itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DeviceState {
-    pub uptime: Duration,
-    /// How far its clock is from ours.
-    pub clock_offset_ms: i64,
-    pub adb_connections: i64,
-    pub memory_total_bytes: i64,
-    pub memory_available_bytes: i64,
-    pub disk_total_bytes: i64,
-    pub disk_available_bytes: i64,
-    pub properties: BTreeMap<String, String>,
 }
 
 /// A way into a device.
