@@ -62,10 +62,13 @@ pub async fn find(engine: &Engine, token: &str) -> Result<User> {
 
 /// Chooses the password; the link works no more.
 pub async fn accept(engine: &Engine, actor: Actor, token: &str, password: String) -> Result<User> {
+    // Before the change begins: hashing takes long, and everyone else who changes something would wait for it.
+    let invited = find(engine, token).await?;
+    let hash = passwords::new_hash(engine, &invited, password).await?;
     let mut tx = engine.store.begin().await?;
     let invitation = invitations::find_to_change(&mut tx, &digest_of(token)).await?;
     let user = open(engine, &mut tx, invitation).await?;
-    passwords::set(engine, &mut tx, &user, password).await?;
+    passwords::set(&mut tx, &user, &hash).await?;
     invitations::delete(&mut tx, user.id).await?;
     let actor = Actor { subject: Some(Subject::from(&user).to_string()), ..actor };
     audit::record(engine, &mut tx, actor, "invitations.accept", None, user.object(), json!({})).await?;

@@ -84,11 +84,10 @@ pub async fn change(
     engine.commit(tx).await
 }
 
-/// Gives the user a new password, unless it is a weak one. Whoever was signed in by the old one is no more.
-pub(crate) async fn set(engine: &Engine, tx: &mut Tx, user: &User, password: String) -> Result<()> {
-    let hash = new_hash(engine, user, password).await?;
+/// Gives the user a new password. Whoever was signed in by the old one is no more.
+pub(crate) async fn set(tx: &mut Tx, user: &User, hash: &str) -> Result<()> {
     sign_out(tx, user.id, None).await?;
-    Ok(users::set_password(tx, user.id, &hash).await?)
+    Ok(users::set_password(tx, user.id, hash).await?)
 }
 
 /// Ends every session, token and code of the user, but for one session.
@@ -100,7 +99,7 @@ pub(crate) async fn sign_out(tx: &mut Tx, user: UserId, kept: Option<Uuid>) -> R
     Ok(())
 }
 
-async fn new_hash(engine: &Engine, user: &User, password: String) -> Result<String> {
+pub(crate) async fn new_hash(engine: &Engine, user: &User, password: String) -> Result<String> {
     if let Some(weakness) = weakness(&password, user.login().unwrap_or_default()) {
         let message = format!("the password {weakness}");
         let fault = Fault { pointer: "/password".to_owned(), code: "weak_password".into(), message };
