@@ -75,9 +75,19 @@ impl Chromium {
         self.post("/url", json!({ "url": url })).await;
     }
 
+    /// The element, as soon as it is there: a page that was asked for by a click comes when it comes.
     async fn element(&self, selector: &str) -> String {
-        let found = self.post("/element", json!({ "using": "css selector", "value": selector })).await;
-        found[ELEMENT].as_str().expect("an element").to_owned()
+        let wanted = json!({ "using": "css selector", "value": selector });
+        for _ in 0..100 {
+            let path = format!("{}/element", self.session);
+            let answer = self.http.post(path).json(&wanted).send().await.expect("an answer");
+            let answer: Value = answer.json().await.expect("JSON");
+            if let Some(found) = answer["value"][ELEMENT].as_str() {
+                return found.to_owned();
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("there is no {selector} on {}", self.url().await);
     }
 
     async fn fill(&self, selector: &str, text: &str) {
