@@ -19,6 +19,14 @@ use ring::signature::{
 };
 use serde_json::{Value, json};
 
+/// What tokens for us say in `aud`.
+pub const AUDIENCE: &str = "https://paddock.example";
+
+/// The section of the configuration's file that makes a server accept an issuer's tokens.
+pub fn section(id: &str, url: &str, more: &str) -> String {
+    format!("[[issuers]]\nid = \"{id}\"\nurl = \"{url}\"\naudience = \"{AUDIENCE}\"\n{more}\n")
+}
+
 #[derive(Clone)]
 pub struct TestIssuer {
     pub url: String,
@@ -75,6 +83,25 @@ impl TestIssuer {
 
     pub fn reviews(&self) -> usize {
         self.told.reviews.load(Ordering::SeqCst)
+    }
+
+    /// What a good token of a person says at this time, in seconds.
+    pub fn claims(&self, now: i64, subject: &str) -> Value {
+        json!({
+            "iss": self.url, "aud": AUDIENCE, "sub": subject, "iat": now - 5, "exp": now + 600,
+            "jti": "t-1", "client_id": "console", "scope": "openid api",
+        })
+    }
+
+    /// What a good token of the service account `runner` in the namespace `ci` says.
+    pub fn account_claims(&self, now: i64) -> Value {
+        let mut claims = self.claims(now, "system:serviceaccount:ci:runner");
+        claims["aud"] = json!([AUDIENCE]);
+        claims["nbf"] = claims["iat"].clone();
+        claims["kubernetes.io"] = json!({
+            "namespace": "ci", "serviceaccount": { "name": "runner", "uid": "u-1" }, "pod": { "name": "p", "uid": "u-2" },
+        });
+        claims
     }
 
     /// The credential and the body of the last question.
@@ -199,5 +226,10 @@ impl Key {
 
     pub fn token(&self, claims: &Value) -> String {
         self.sign(&self.header(), &claims.to_string())
+    }
+
+    /// As Kubernetes projects it into a pod: without a type.
+    pub fn projected(&self, claims: &Value) -> String {
+        self.sign(&json!({ "alg": self.algorithm(), "kid": self.kid }), &claims.to_string())
     }
 }
