@@ -44,6 +44,8 @@ struct Told {
     review: Mutex<Value>,
     asked: Mutex<Option<(String, Value)>>,
     reviews: AtomicUsize,
+    /// What is given for an authorization code.
+    tokens: Mutex<Value>,
 }
 
 impl TestIssuer {
@@ -56,6 +58,7 @@ impl TestIssuer {
             .route("/.well-known/openid-configuration", get(discovery))
             .route("/keys", get(publish))
             .route("/openid/v1/jwks", get(publish))
+            .route("/token", post(redeem))
             .route("/apis/authentication.k8s.io/v1/tokenreviews", post(review))
             .with_state(told.clone());
         tokio::spawn(async move { axum::serve(listener, routes).await });
@@ -79,6 +82,10 @@ impl TestIssuer {
 
     pub fn say_of_tokens(&self, status: Value) {
         *self.told.review.lock().expect("a lock") = status;
+    }
+
+    pub fn give_tokens(&self, tokens: Value) {
+        *self.told.tokens.lock().expect("a lock") = tokens;
     }
 
     pub fn reviews(&self) -> usize {
@@ -112,7 +119,14 @@ impl TestIssuer {
 
 async fn discovery(State(told): State<Arc<Told>>) -> impl IntoResponse {
     let url = told.url.lock().expect("a lock").clone();
-    axum::Json(json!({ "issuer": url, "jwks_uri": format!("{url}/keys") }))
+    axum::Json(json!({
+        "issuer": url, "jwks_uri": format!("{url}/keys"),
+        "authorization_endpoint": format!("{url}/authorize"), "token_endpoint": format!("{url}/token"),
+    }))
+}
+
+async fn redeem(State(told): State<Arc<Told>>) -> impl IntoResponse {
+    axum::Json(told.tokens.lock().expect("a lock").clone())
 }
 
 async fn publish(State(told): State<Arc<Told>>) -> impl IntoResponse {
