@@ -1,10 +1,12 @@
 //! Sign-in as people and programs meet it, and as attackers try it.
 
+mod browser;
 mod world;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
+use browser::{Browser, Form, hidden};
 use paddock_engine::audit;
 use paddock_engine::reconcile::{self, LOOPS};
 use paddock_engine::users::{self, NewUser};
@@ -21,110 +23,6 @@ use world::{Answer, BOTH, On, World};
 
 const MANY: &[&str] = &["--limits-failed-authentications-per-minute", "100000"];
 const PHRASE: &str = "a phrase that is long enough";
-
-/// A browser that keeps cookies and follows nothing by itself.
-struct Browser<'a> {
-    world: &'a World,
-    cookies: HashMap<String, String>,
-    http: reqwest::Client,
-    origin: Option<String>,
-}
-
-impl<'a> Browser<'a> {
-    fn new(world: &'a World) -> Self {
-        let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
-        Browser { world, cookies: HashMap::new(), http: http.build().expect("a client"), origin: None }
-    }
-
-    async fn send(&mut self, request: reqwest::RequestBuilder) -> Answer {
-        let cookies: Vec<String> =
-            self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let mut request = request.header("cookie", cookies.join("; "));
-        if let Some(origin) = &self.origin {
-            request = request.header("origin", origin);
-        }
-        let response = self.http.execute(request.build().expect("a request")).await.expect("an answer");
-        for cookie in response.headers().get_all("set-cookie") {
-            let text = cookie.to_str().expect("text");
-            let (name, rest) = text.split_once('=').expect("a cookie");
-            let value = rest.split(';').next().unwrap_or_default();
-            for rule in ["Path=/", "Secure", "HttpOnly", "SameSite=Lax"] {
-                assert!(text.contains(rule), "{text}");
-            }
-            assert!(name.starts_with("__Host-") && !text.contains("Domain"), "{text}");
-            if value.is_empty() {
-                self.cookies.remove(name);
-            } else {
-                self.cookies.insert(name.to_owned(), value.to_owned());
-            }
-        }
-        let (status, headers) = (response.status(), response.headers().clone());
-        Answer { status, headers, text: response.text().await.expect("a body") }
-    }
-
-    async fn get(&mut self, path: &str) -> Answer {
-        let request = self.http.get(self.world.url(path));
-        self.send(request).await
-    }
-
-    async fn post(&mut self, path: &str, fields: &[(&str, &str)]) -> Answer {
-        let request = self.http.post(self.world.url(path)).form_fields(fields);
-        self.send(request).await
-    }
-
-    /// Opens a page and sends its form, with these fields besides the hidden ones.
-    async fn fill(&mut self, page: &str, action: &str, fields: &[(&str, &str)]) -> Answer {
-        let shown = self.get(page).await.expect(200);
-        let mut all = hidden(&shown.text);
-        all.retain(|(name, _)| !fields.iter().any(|(given, _)| given == name));
-        let mut all: Vec<(&str, &str)> =
-            all.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        all.extend(fields);
-        self.post(action, &all).await
-    }
-
-    async fn sign_in(&mut self, login: &str, password: &str) -> Answer {
-        self.fill("/sign-in", "/sign-in", &[("login", login), ("password", password)]).await
-    }
-
-    fn session(&self) -> Option<&String> {
-        self.cookies.get("__Host-paddock-session")
-    }
-
-    async fn is_signed_in(&mut self) -> bool {
-        self.get("/").await.status == 200
-    }
-}
-
-trait Form {
-    fn form_fields(self, fields: &[(&str, &str)]) -> Self;
-}
-
-impl Form for reqwest::RequestBuilder {
-    fn form_fields(self, fields: &[(&str, &str)]) -> Self {
-        let mut text = form_urlencoded::Serializer::new(String::new());
-        text.extend_pairs(fields);
-        self.header("content-type", "application/x-www-form-urlencoded").body(text.finish())
-    }
-}
-
-/// The hidden fields of a page's form.
-fn hidden(html: &str) -> Vec<(String, String)> {
-    let unescape = |text: &str| {
-        text.replace("&quot;", "\"")
-            .replace("&#39;", "'")
-            .replace("&lt;", "<")
-            .replace("&gt;", ">")
-            .replace("&amp;", "&")
-    };
-    let attribute = |tag: &str, name: &str| {
-        let start = tag.find(&format!("{name}=\""))? + name.len() + 2;
-        Some(unescape(&tag[start..start + tag[start..].find('"')?]))
-    };
-    let tags = html.split("<input ").skip(1).filter_map(|rest| rest.split('>').next());
-    let hidden = tags.filter(|tag| tag.contains("type=\"hidden\""));
-    hidden.filter_map(|tag| Some((attribute(tag, "name")?, attribute(tag, "value")?))).collect()
-}
 
 fn password(world: &World) -> String {
     let file = world.folder.path().join("admin-password");
@@ -199,7 +97,7 @@ impl Program {
     }
 
     /// The person allows it; returns what the program is told.
-    async fn authorize(&self, browser: &mut Browser<'_>) -> HashMap<String, String> {
+    async fn authorize(&self, browser: &mut Browser) -> HashMap<String, String> {
         let answer = browser.fill(&self.path(), "/oauth/authorize", &[("decision", "allow")]).await;
         told(&answer.expect(303))
     }
@@ -246,7 +144,7 @@ fn text(value: &Value, name: &str) -> String {
     value[name].as_str().unwrap_or_else(|| panic!("{name} in {value}")).to_owned()
 }
 
-async fn tokens(world: &World, browser: &mut Browser<'_>) -> Value {
+async fn tokens(world: &World, browser: &mut Browser) -> Value {
     let program = Program::new();
     let told = program.authorize(browser).await;
     program.redeem(world, &told["code"]).await.expect(200).json()

@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use issuer::{Key, TestIssuer};
+use issuer::{AUDIENCE, Key, TestIssuer, section};
 use paddock_engine::reconcile::LOOPS;
 use ring::hmac;
 use serde_json::{Value, json};
 use world::{Answer, BOTH, On, World};
 
-const AUDIENCE: &str = "https://paddock.example";
 const WHOAMI: &str = "/api/v1/whoami";
 
 /// A world that accepts tokens of these issuers; each is a section of the file.
@@ -27,16 +26,8 @@ async fn world_with(on: On, sections: &[String]) -> World {
     World::with(on, &flags, LOOPS).await
 }
 
-fn section(id: &str, url: &str, more: &str) -> String {
-    format!("[[issuers]]\nid = \"{id}\"\nurl = \"{url}\"\naudience = \"{AUDIENCE}\"\n{more}\n")
-}
-
 fn claims(world: &World, issuer: &TestIssuer, subject: &str) -> Value {
-    let now = world.server.engine.now().as_second();
-    json!({
-        "iss": issuer.url, "aud": AUDIENCE, "sub": subject, "iat": now - 5, "exp": now + 600,
-        "jti": "t-1", "client_id": "console", "scope": "openid api",
-    })
+    issuer.claims(world.server.engine.now().as_second(), subject)
 }
 
 async fn whoami(world: &World, token: &str) -> Answer {
@@ -532,17 +523,7 @@ async fn fetched_again(world: &World, issuer: &TestIssuer) {
 }
 
 fn account_claims(world: &World, issuer: &TestIssuer) -> Value {
-    let mut claims = claims(world, issuer, "system:serviceaccount:ci:runner");
-    claims["aud"] = json!([AUDIENCE]);
-    claims["nbf"] = claims["iat"].clone();
-    claims["kubernetes.io"] = json!({
-        "namespace": "ci", "serviceaccount": { "name": "runner", "uid": "u-1" }, "pod": { "name": "p", "uid": "u-2" },
-    });
-    claims
-}
-
-fn projected(key: &Key, claims: &Value) -> String {
-    key.sign(&json!({ "alg": key.algorithm(), "kid": key.kid }), &claims.to_string())
+    issuer.account_claims(world.server.engine.now().as_second())
 }
 
 #[tokio::test]
@@ -554,10 +535,10 @@ async fn a_service_account_is_known_by_its_cluster_and_name() {
     let good = account_claims(&world, &cluster);
     let now = world.server.engine.now().as_second();
 
-    let answer = whoami(&world, &projected(&key, &good)).await.expect(200).json();
+    let answer = whoami(&world, &key.projected(&good)).await.expect(200).json();
     assert_eq!((&answer["type"], &answer["id"]), (&json!("service_account"), &json!("cluster/ci/runner")));
     assert_eq!(answer["credential"]["type"], "service_account");
-    let request = world.anonymous("POST", "/api/v1/tenants").bearer_auth(projected(&key, &good));
+    let request = world.anonymous("POST", "/api/v1/tenants").bearer_auth(key.projected(&good));
     world.send(request.json(&json!({ "name": "acme" }))).await.expect(403);
 
     let extended = |warn: i64| {
@@ -568,11 +549,8 @@ async fn a_service_account_is_known_by_its_cluster_and_name() {
         claims
     };
     // A token that lives a year on paper ends when it is meant to.
-    whoami(&world, &projected(&key, &extended(607))).await.expect(200);
-    assert_eq!(
-        whoami(&world, &projected(&key, &extended(-1))).await.expect(401).code(),
-        "credential_expired"
-    );
+    whoami(&world, &key.projected(&extended(607))).await.expect(200);
+    assert_eq!(whoami(&world, &key.projected(&extended(-1))).await.expect(401).code(), "credential_expired");
 
     let with = |claim: &str, value: Value| {
         let mut claims = good.clone();
@@ -589,7 +567,7 @@ async fn a_service_account_is_known_by_its_cluster_and_name() {
         ("a name with a slash", with("sub", json!("system:serviceaccount:ci/x:runner"))),
         ("no issue time", with("iat", json!(null))),
     ] {
-        let answer = whoami(&world, &projected(&key, &claims)).await.expect(401);
+        let answer = whoami(&world, &key.projected(&claims)).await.expect(401);
         assert_eq!(answer.code(), "invalid_credential", "{name}");
     }
 }
@@ -608,7 +586,7 @@ async fn the_api_server_is_asked_about_a_service_account() {
         file.display()
     );
     let world = world_with(On::Sqlite, &[section("cluster", &cluster.url, &more)]).await;
-    let token = projected(&key, &account_claims(&world, &cluster));
+    let token = key.projected(&account_claims(&world, &cluster));
     let user = json!({ "username": "system:serviceaccount:ci:runner", "uid": "u-1" });
     cluster.say_of_tokens(json!({ "authenticated": true, "user": user, "audiences": [AUDIENCE] }));
 
@@ -640,6 +618,6 @@ async fn the_api_server_is_asked_about_a_service_account() {
     let reviews = cluster.reviews();
     let mut old = account_claims(&world, &cluster);
     old["aud"] = json!("other");
-    whoami(&world, &projected(&key, &old)).await.expect(401);
+    whoami(&world, &key.projected(&old)).await.expect(401);
     assert_eq!(cluster.reviews(), reviews, "what cannot be good is not asked about");
 }

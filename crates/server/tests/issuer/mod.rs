@@ -19,6 +19,14 @@ use ring::signature::{
 };
 use serde_json::{Value, json};
 
+/// What tokens for us say in `aud`.
+pub const AUDIENCE: &str = "https://paddock.example";
+
+/// The section of the configuration's file that makes a server accept an issuer's tokens.
+pub fn section(id: &str, url: &str, more: &str) -> String {
+    format!("[[issuers]]\nid = \"{id}\"\nurl = \"{url}\"\naudience = \"{AUDIENCE}\"\n{more}\n")
+}
+
 #[derive(Clone)]
 pub struct TestIssuer {
     pub url: String,
@@ -36,6 +44,8 @@ struct Told {
     review: Mutex<Value>,
     asked: Mutex<Option<(String, Value)>>,
     reviews: AtomicUsize,
+    /// What is given for an authorization code.
+    tokens: Mutex<Value>,
 }
 
 impl TestIssuer {
@@ -48,6 +58,7 @@ impl TestIssuer {
             .route("/.well-known/openid-configuration", get(discovery))
             .route("/keys", get(publish))
             .route("/openid/v1/jwks", get(publish))
+            .route("/token", post(redeem))
             .route("/apis/authentication.k8s.io/v1/tokenreviews", post(review))
             .with_state(told.clone());
         tokio::spawn(async move { axum::serve(listener, routes).await });
@@ -73,8 +84,31 @@ impl TestIssuer {
         *self.told.review.lock().expect("a lock") = status;
     }
 
+    pub fn give_tokens(&self, tokens: Value) {
+        *self.told.tokens.lock().expect("a lock") = tokens;
+    }
+
     pub fn reviews(&self) -> usize {
         self.told.reviews.load(Ordering::SeqCst)
+    }
+
+    /// What a good token of a person says at this time, in seconds.
+    pub fn claims(&self, now: i64, subject: &str) -> Value {
+        json!({
+            "iss": self.url, "aud": AUDIENCE, "sub": subject, "iat": now - 5, "exp": now + 600,
+            "jti": "t-1", "client_id": "console", "scope": "openid api",
+        })
+    }
+
+    /// What a good token of the service account `runner` in the namespace `ci` says.
+    pub fn account_claims(&self, now: i64) -> Value {
+        let mut claims = self.claims(now, "system:serviceaccount:ci:runner");
+        claims["aud"] = json!([AUDIENCE]);
+        claims["nbf"] = claims["iat"].clone();
+        claims["kubernetes.io"] = json!({
+            "namespace": "ci", "serviceaccount": { "name": "runner", "uid": "u-1" }, "pod": { "name": "p", "uid": "u-2" },
+        });
+        claims
     }
 
     /// The credential and the body of the last question.
@@ -85,7 +119,14 @@ impl TestIssuer {
 
 async fn discovery(State(told): State<Arc<Told>>) -> impl IntoResponse {
     let url = told.url.lock().expect("a lock").clone();
-    axum::Json(json!({ "issuer": url, "jwks_uri": format!("{url}/keys") }))
+    axum::Json(json!({
+        "issuer": url, "jwks_uri": format!("{url}/keys"),
+        "authorization_endpoint": format!("{url}/authorize"), "token_endpoint": format!("{url}/token"),
+    }))
+}
+
+async fn redeem(State(told): State<Arc<Told>>) -> impl IntoResponse {
+    axum::Json(told.tokens.lock().expect("a lock").clone())
 }
 
 async fn publish(State(told): State<Arc<Told>>) -> impl IntoResponse {
@@ -199,5 +240,10 @@ impl Key {
 
     pub fn token(&self, claims: &Value) -> String {
         self.sign(&self.header(), &claims.to_string())
+    }
+
+    /// As Kubernetes projects it into a pod: without a type.
+    pub fn projected(&self, claims: &Value) -> String {
+        self.sign(&json!({ "alg": self.algorithm(), "kid": self.kid }), &claims.to_string())
     }
 }
