@@ -22,8 +22,12 @@ struct Chromium {
 impl Chromium {
     async fn start(profile: &std::path::Path) -> Chromium {
         let mut command = Command::new("chromedriver");
-        let mut driver =
-            command.arg("--port=0").stdout(Stdio::piped()).spawn().expect("chromedriver; see scripts/setup");
+        let mut driver = command
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("chromedriver; see scripts/setup");
         let lines = BufReader::new(driver.stdout.take().expect("its output")).lines();
         let started = lines
             .map(|line| line.expect("text"))
@@ -38,7 +42,7 @@ impl Chromium {
             .collect();
         // The client's TLS is set up although no test here speaks it.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder().timeout(Duration::from_secs(60)).build().expect("a client");
+        let http = reqwest::Client::builder().timeout(Duration::from_secs(20)).build().expect("a client");
         let arguments = [
             "--headless",
             "--no-sandbox",
@@ -103,7 +107,21 @@ impl Chromium {
 
     async fn text(&self, selector: &str) -> String {
         let element = self.element(selector).await;
-        self.get(&format!("/element/{element}/text")).await.as_str().expect("text").to_owned()
+        // An element of a page that is gone meanwhile says nothing.
+        self.get(&format!("/element/{element}/text")).await.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Waits until the page says so: after a click, the page before may still be there.
+    async fn shows(&self, selector: &str, words: &str) {
+        let mut seen = String::new();
+        for _ in 0..200 {
+            seen = self.text(selector).await;
+            if seen.contains(words) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{selector} says {seen:?} instead of {words:?} on {}", self.url().await);
     }
 
     async fn url(&self) -> String {
@@ -118,8 +136,17 @@ impl Chromium {
         std::fs::write(std::path::Path::new(&folder).join(name), bytes.expect("base64")).expect("written");
     }
 
-    async fn end(mut self) {
+    async fn end(self) {
         let _ = self.http.delete(&self.session).send().await;
+    }
+}
+
+/// Also after a test that failed: the driver ends its browser with itself.
+impl Drop for Chromium {
+    fn drop(&mut self) {
+        let end = format!("{}/", self.session);
+        let _ =
+            Command::new("curl").args(["-s", "-m", "5", "-X", "DELETE", end.trim_end_matches('/')]).output();
         let _ = self.driver.kill();
         let _ = self.driver.wait();
     }
@@ -148,16 +175,16 @@ async fn a_person_signs_in_and_lets_the_command_line_act_for_them() {
     chromium.fill("#login", "admin").await;
     chromium.fill("#password", "not the password").await;
     chromium.click("button").await;
-    assert_eq!(chromium.text("#error").await, "The login or the password is wrong.");
+    chromium.shows("#error", "The login or the password is wrong.").await;
     chromium.photograph("wrong-password.png").await;
     chromium.fill("#password", password.trim()).await;
     chromium.click("button").await;
-    assert_eq!(chromium.text("h1").await, "You are signed in");
+    chromium.shows("h1", "You are signed in").await;
     chromium.photograph("home.png").await;
     chromium.click("form[action='/sign-out'] button").await;
-    assert_eq!(chromium.url().await, format!("{base}/sign-in"));
+    chromium.shows("h1", "Sign in").await;
     chromium.open(&base).await;
-    assert_eq!(chromium.text("h1").await, "Sign in");
+    chromium.shows("h1", "Sign in").await;
 
     // By an address of either kind: browsers hold the redirect to the command line against our policy.
     for name in ["127.0.0.1", "localhost"] {
@@ -172,14 +199,10 @@ async fn a_person_signs_in_and_lets_the_command_line_act_for_them() {
         chromium.fill("#login", "admin").await;
         chromium.fill("#password", password.trim()).await;
         chromium.click("button").await;
-        assert_eq!(chromium.text("h1").await, "Let a program act for you");
+        chromium.shows("h1", "Let a program act for you").await;
         chromium.photograph("consent.png").await;
         chromium.click("button[value='allow']").await;
-        assert!(
-            chromium.text("p").await.contains("The command line has its answer"),
-            "{}",
-            chromium.url().await
-        );
+        chromium.shows("p", "The command line has its answer").await;
         lines.for_each(drop);
         assert!(login.wait().expect("an end").success());
     }
@@ -187,7 +210,7 @@ async fn a_person_signs_in_and_lets_the_command_line_act_for_them() {
     chromium.open(&device).await;
     chromium.fill("#user_code", "bbbb bbbb").await;
     chromium.click("button").await;
-    assert!(chromium.text("#error").await.contains("There is no such code"));
+    chromium.shows("#error", "There is no such code").await;
     chromium.photograph("device.png").await;
     chromium.end().await;
     server.stop().await;
