@@ -2,13 +2,28 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use ring::rand::{SecureRandom, SystemRandom};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::meta::Version;
+use crate::page::Page;
 use crate::problem::Problem;
-use crate::tenants::{ListTenants, Tenant, TenantPage, TenantSpec};
+use crate::sign_in::OAuthError;
+
+mod admins;
+mod api_keys;
+mod audit;
+mod grants;
+mod groups;
+mod members;
+mod permissions;
+mod sign_in;
+mod tenants;
+mod users;
 
 #[derive(Clone)]
 pub struct Client {
@@ -25,6 +40,9 @@ pub enum Error {
     /// The server gave an answer that is none of its contract: a proxy in between, or the wrong address.
     #[error("the server answered {0}, but not as Paddock does; is the address right?")]
     Foreign(StatusCode),
+    /// The server gave no tokens, and why.
+    #[error("{}", .0.error_description)]
+    NoTokens(Box<OAuthError>),
     #[error("cannot reach the server: {}", innermost(.0))]
     Unreachable(reqwest::Error),
     #[error("{0}")]
@@ -38,10 +56,17 @@ pub struct Versioned<T> {
     pub etag: Option<String>,
 }
 
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Client {
     pub fn new(base: &str, token: Option<&str>) -> Result<Client> {
+        Client::trusting(base, token, None)
+    }
+
+    /// A client that trusts `roots`, certificates in PEM, besides those of the system.
+    pub fn trusting(base: &str, token: Option<&str>, roots: Option<&[u8]>) -> Result<Client> {
         let token = match token {
             Some(token) => {
                 let mut value = HeaderValue::try_from(format!("Bearer {token}"))
@@ -52,7 +77,7 @@ impl Client {
             None => None,
         };
         let http = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls(base))
+            .tls_backend_preconfigured(tls(base, roots)?)
             // Followed, a redirect loses the token and turns a POST into a GET; the address is to be put right.
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("paddock/", env!("CARGO_PKG_VERSION")))
@@ -64,35 +89,12 @@ impl Client {
     }
 
     pub async fn version(&self) -> Result<Version> {
-        Ok(self.send(Method::GET, "/-/version", HeaderMap::new(), None::<&()>).await?.value)
+        Ok(self.get("/-/version").await?.value)
     }
 
-    pub async fn list_tenants(&self, query: &ListTenants) -> Result<TenantPage> {
-        let query = serde_json::to_value(query).unwrap_or_default();
-        let path = format!("/api/v1/tenants{}", query_string(&query));
-        Ok(self.send(Method::GET, &path, HeaderMap::new(), None::<&()>).await?.value)
-    }
-
-    pub async fn get_tenant(&self, id: &str) -> Result<Versioned<Tenant>> {
-        self.send(Method::GET, &tenant(id), HeaderMap::new(), None::<&()>).await
-    }
-
-    pub async fn create_tenant(&self, spec: &TenantSpec) -> Result<Versioned<Tenant>> {
-        self.send(Method::POST, "/api/v1/tenants", HeaderMap::new(), Some(spec)).await
-    }
-
-    /// Replaces what was said of the tenant; with `etag`, only while nobody else has.
-    pub async fn update_tenant(
-        &self,
-        id: &str,
-        spec: &TenantSpec,
-        etag: Option<&str>,
-    ) -> Result<Versioned<Tenant>> {
-        self.send(Method::PUT, &tenant(id), if_match(etag)?, Some(spec)).await
-    }
-
-    pub async fn delete_tenant(&self, id: &str, etag: Option<&str>) -> Result<()> {
-        self.request(Method::DELETE, &tenant(id), if_match(etag)?, None).await.map(drop)
+    /// Where a path of the server is to be found.
+    pub fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
     }
 
     /// Any request of the contract, with the body as it is; returns the body of the answer.
@@ -104,7 +106,7 @@ impl Client {
         body: Option<Vec<u8>>,
     ) -> Result<(HeaderMap, Vec<u8>)> {
         headers.extend(self.token.clone().map(|token| (header::AUTHORIZATION, token)));
-        let mut request = self.http.request(method, format!("{}{path}", self.base));
+        let mut request = self.http.request(method, self.url(path));
         if let Some(body) = body {
             request = request.header(header::CONTENT_TYPE, "application/json").body(body);
         }
@@ -116,6 +118,44 @@ impl Client {
         }
         Err(serde_json::from_slice(&body)
             .map_or(Error::Foreign(status), |problem| Error::Refused(Box::new(problem))))
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Versioned<T>> {
+        self.send(Method::GET, path, HeaderMap::new(), None::<&()>).await
+    }
+
+    async fn list<T: DeserializeOwned>(&self, path: &str, query: &impl Serialize) -> Result<Page<T>> {
+        let query = serde_json::to_value(query).unwrap_or_default();
+        Ok(self.get(&format!("{path}{}", query_string(&query))).await?.value)
+    }
+
+    /// Makes something once, even where the connection breaks before the answer and the request is sent again.
+    async fn create<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<Versioned<T>> {
+        let headers = HeaderMap::from_iter([(IDEMPOTENCY_KEY, idempotency_key()?)]);
+        match self.send(Method::POST, path, headers.clone(), body).await {
+            Err(Error::Unreachable(error)) if !error.is_connect() && !error.is_timeout() => {
+                self.send(Method::POST, path, headers, body).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Replaces what was said of something; with `etag`, only while nobody else has.
+    async fn replace<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        etag: Option<&str>,
+    ) -> Result<Versioned<T>> {
+        self.send(Method::PUT, path, if_match(etag)?, Some(body)).await
+    }
+
+    async fn delete(&self, path: &str, etag: Option<&str>) -> Result<()> {
+        self.request(Method::DELETE, path, if_match(etag)?, None).await.map(drop)
     }
 
     async fn send<T: DeserializeOwned>(
@@ -134,8 +174,11 @@ impl Client {
     }
 }
 
-fn tenant(id: &str) -> String {
-    format!("/api/v1/tenants/{}", encode(id))
+fn idempotency_key() -> Result<HeaderValue> {
+    let mut bytes = [0; 16];
+    let failed = || Error::Setup("the system gives no random numbers".to_owned());
+    SystemRandom::new().fill(&mut bytes).map_err(|_| failed())?;
+    HeaderValue::try_from(format!("{:032x}", u128::from_be_bytes(bytes))).map_err(|_| failed())
 }
 
 fn if_match(etag: Option<&str>) -> Result<HeaderMap> {
@@ -149,7 +192,8 @@ fn if_match(etag: Option<&str>) -> Result<HeaderMap> {
 }
 
 fn query_string(query: &serde_json::Value) -> String {
-    let pairs = query.as_object().into_iter().flatten().map(|(name, value)| {
+    let given = query.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+    let pairs = given.map(|(name, value)| {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         format!("{}={}", encode(name), encode(&text))
     });
@@ -165,17 +209,37 @@ fn encode(text: &str) -> String {
         .collect()
 }
 
-fn tls(base: &str) -> rustls::ClientConfig {
+fn tls(base: &str, extra: Option<&[u8]>) -> Result<rustls::ClientConfig> {
     let mut roots = rustls::RootCertStore::empty();
     // Reading the system's certificates takes longer than the rest of a short program.
     if !base.starts_with("http://") {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
-    rustls::ClientConfig::builder_with_provider(std::sync::Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("ring knows the default protocol versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth()
+    if let Some(pem) = extra {
+        add_roots(&mut roots, pem)?;
+    }
+    let config = rustls::ClientConfig::builder_with_provider(std::sync::Arc::new(
+        rustls::crypto::ring::default_provider(),
+    ))
+    .with_safe_default_protocol_versions()
+    .expect("ring knows the default protocol versions")
+    .with_root_certificates(roots)
+    .with_no_client_auth();
+    Ok(config)
+}
+
+fn add_roots(roots: &mut rustls::RootCertStore, pem: &[u8]) -> Result<()> {
+    let unusable = |why: String| Error::Setup(format!("the root certificates cannot be used: {why}"));
+    let mut found = 0;
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate.map_err(|error| unusable(error.to_string()))?;
+        roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
+        found += 1;
+    }
+    if found == 0 {
+        return Err(unusable("there is none, in PEM".to_owned()));
+    }
+    Ok(())
 }
 
 fn innermost(error: &reqwest::Error) -> String {

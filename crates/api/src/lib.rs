@@ -13,6 +13,7 @@ pub mod meta;
 pub mod page;
 pub mod permissions;
 pub mod problem;
+pub mod sign_in;
 pub mod snapshots;
 pub mod tenants;
 pub mod users;

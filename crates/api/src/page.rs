@@ -1,9 +1,9 @@
-//! One page of a list that has no filters.
+//! Pages of a list.
 
 use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
-/// Which page.
+/// Which page, of a list that has no filters.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -16,4 +16,13 @@ pub struct ListPage {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(max_length = 1000, pattern = "^[A-Za-z0-9_-]*$", nullable = false)]
     pub cursor: Option<String>,
+}
+
+/// A page of any list, as a client reads it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Page<T> {
+    pub items: Vec<T>,
+    /// Where the list goes on; null on the last page.
+    pub next_cursor: Option<String>,
 }

@@ -2,7 +2,49 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use clap::Args;
+
 use crate::failure::Failure;
+use crate::output;
+
+/// What a command takes that deletes or removes something.
+#[derive(Args)]
+pub struct Removal {
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    /// Only show what would go
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// What is to be done about it, once it is found.
+pub enum Intent {
+    Show,
+    Remove(Consent),
+}
+
+impl Removal {
+    pub fn intent(&self) -> Result<Intent, Failure> {
+        if self.dry_run { Ok(Intent::Show) } else { Ok(Intent::Remove(Consent::from_flag(self.yes)?)) }
+    }
+}
+
+impl Intent {
+    /// Whether to go ahead; `verb` is such as "delete". Fails where the user says no.
+    pub fn agreed(self, verb: &str, what: &str) -> Result<bool, Failure> {
+        match self {
+            Intent::Show => {
+                output::notice(&format!("Would {verb} {what}; nothing was changed."));
+                Ok(false)
+            }
+            Intent::Remove(consent) => {
+                let (first, rest) = verb.split_at(1);
+                consent.ask(&format!("{}{rest} {what}?", first.to_uppercase())).map(|()| true)
+            }
+        }
+    }
+}
 
 /// How the user agrees to something that cannot be undone.
 pub enum Consent {

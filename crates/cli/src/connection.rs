@@ -6,6 +6,7 @@ use clap::Args;
 use http::Uri;
 use paddock_api::client::Client;
 
+use crate::credentials;
 use crate::failure::Failure;
 
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
@@ -20,16 +21,46 @@ pub struct Connection {
     /// Token to show to the server; others on this machine can see it in the list of processes [env: PADDOCK_TOKEN]
     #[arg(long, global = true, conflicts_with = "token_file")]
     token: Option<String>,
-    /// File that holds the token; goes before PADDOCK_TOKEN
+    /// File that holds the token; goes before PADDOCK_TOKEN, which goes before the sign-in
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Root certificates in PEM to trust besides the system's
+    #[arg(long, global = true, value_name = "FILE", env = "PADDOCK_CA_FILE")]
+    ca_file: Option<PathBuf>,
 }
 
 impl Connection {
-    pub fn client(self) -> Result<Client, Failure> {
-        let token = match (self.token, self.token_file) {
-            (Some(token), _) => Some(token),
-            (None, Some(file)) => match std::fs::read_to_string(&file) {
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// With the token that was given, or else the one of the sign-in.
+    pub async fn client(self) -> Result<Client, Failure> {
+        let token = self.token().await?;
+        self.client_with(token.as_deref())
+    }
+
+    /// With this token, or with none.
+    pub fn client_with(&self, token: Option<&str>) -> Result<Client, Failure> {
+        let roots = self.ca_file.as_ref().filter(|file| !file.as_os_str().is_empty()).map(|file| {
+            let unreadable = |error| Failure::Usage(format!("cannot read {}: {error}", file.display()));
+            std::fs::read(file).map_err(unreadable)
+        });
+        Ok(Client::trusting(&self.url, token, roots.transpose()?.as_deref())?)
+    }
+
+    pub async fn token(&self) -> Result<Option<String>, Failure> {
+        match self.given_token()? {
+            Some(token) => Ok(Some(token)),
+            None => credentials::access_token(&self.url, || self.client_with(None)).await,
+        }
+    }
+
+    /// The token that stands in a flag, a file or the environment.
+    pub fn given_token(&self) -> Result<Option<String>, Failure> {
+        let token = match (&self.token, &self.token_file) {
+            (Some(token), _) => Some(token.clone()),
+            (None, Some(file)) => match std::fs::read_to_string(file) {
                 Ok(text) if text.trim().is_empty() => {
                     return Err(Failure::Usage(format!("{} holds no token", file.display())));
                 }
@@ -38,8 +69,7 @@ impl Connection {
             },
             (None, None) => std::env::var(TOKEN).ok(),
         };
-        let token = token.as_deref().map(str::trim).filter(|token| !token.is_empty());
-        Ok(Client::new(&self.url, token)?)
+        Ok(token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty()))
     }
 }
 

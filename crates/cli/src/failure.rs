@@ -20,6 +20,7 @@ What the exit code of paddock says:
     6  conflict: something stands in the way, or somebody else changed it first
     7  too many requests, or a quota is used up
    11  the server cannot be reached, or is in trouble
+   12  no: what `paddock permission check` asked about is not allowed
   130  interrupted with Ctrl-C, as a shell reports it
 
 A reader that stops early, as in `paddock tenant list | head -1`, is no failure.
@@ -39,14 +40,21 @@ pub enum Exit {
     Conflict = 6,
     TooMany = 7,
     Server = 11,
+    NotAllowed = 12,
 }
 
 #[derive(Debug)]
 pub enum Failure {
     Usage(String),
     NotFound(String),
+    /// Nobody is signed in, or not any more.
+    NotSignedIn(String),
     /// The user was asked and said no.
     Declined,
+    /// It was done, but the answer that held a secret did not arrive.
+    Lost(String),
+    /// The question was answered, and the answer is no.
+    NotAllowed,
     Client(client::Error),
     /// Standard output did not take the data.
     Output(io::Error),
@@ -67,6 +75,7 @@ impl Failure {
         match self {
             Failure::Usage(_) => Exit::Usage,
             Failure::NotFound(_) => Exit::NotFound,
+            Failure::NotSignedIn(_) | Failure::Client(client::Error::NoTokens(_)) => Exit::NotAuthenticated,
             Failure::Client(client::Error::Refused(problem)) => match problem.status {
                 401 => Exit::NotAuthenticated,
                 403 => Exit::Forbidden,
@@ -79,14 +88,16 @@ impl Failure {
             Failure::Client(_) => Exit::Server,
             // The reader has seen enough.
             Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
-            Failure::Declined | Failure::Output(_) | Failure::Runtime(_) => Exit::Failed,
+            Failure::NotAllowed => Exit::NotAllowed,
+            Failure::Declined | Failure::Lost(_) | Failure::Output(_) | Failure::Runtime(_) => Exit::Failed,
         }
     }
 
     /// What to write on standard error, if anything.
     pub fn report(&self, output: Output) -> Option<String> {
         match self.exit() {
-            Exit::Done => None,
+            // The answer itself says no.
+            Exit::Done | Exit::NotAllowed => None,
             _ if output.is_json() => Some(self.document()),
             _ => Some(self.words()),
         }
@@ -109,7 +120,10 @@ impl Failure {
         match self {
             Failure::Usage(_) => "usage",
             Failure::NotFound(_) => "not_found",
+            Failure::NotSignedIn(_) | Failure::Client(client::Error::NoTokens(_)) => "not_signed_in",
             Failure::Declined => "declined",
+            Failure::Lost(_) => "answer_lost",
+            Failure::NotAllowed => "not_allowed",
             Failure::Client(client::Error::Unreachable(_)) => "unreachable",
             Failure::Client(_) => "foreign_answer",
             Failure::Output(_) => "output_failed",
@@ -119,8 +133,12 @@ impl Failure {
 
     fn detail(&self) -> String {
         match self {
-            Failure::Usage(words) | Failure::NotFound(words) => words.clone(),
+            Failure::Usage(words)
+            | Failure::NotFound(words)
+            | Failure::NotSignedIn(words)
+            | Failure::Lost(words) => words.clone(),
             Failure::Declined => "you said no; nothing was changed".to_owned(),
+            Failure::NotAllowed => "it is not allowed".to_owned(),
             Failure::Client(client::Error::Unreachable(error)) if error.is_timeout() => {
                 "the server did not answer in time".to_owned()
             }
@@ -147,9 +165,13 @@ impl Failure {
             Failure::Client(client::Error::Refused(problem)) => hint_for(problem),
             Failure::Client(client::Error::Unreachable(error)) => {
                 let address = error.url().map(|url| url.origin().ascii_serialization()).unwrap_or_default();
-                Some(format!(
-                    "Is paddockd running at {address}? Another address goes into PADDOCK_URL or --url."
+                Some(hint_for_certificate(&self.detail()).map_or_else(
+                    || format!("Is paddockd running at {address}? Another address goes into PADDOCK_URL or --url."),
+                    str::to_owned,
                 ))
+            }
+            Failure::NotSignedIn(_) | Failure::Client(client::Error::NoTokens(_)) => {
+                Some("Sign in with `paddock auth login`.".to_owned())
             }
             Failure::Client(_) => Some("Set the address of the server with PADDOCK_URL or --url.".to_owned()),
             _ => None,
@@ -157,11 +179,24 @@ impl Failure {
     }
 }
 
+/// What to do where it is the certificate of the server that is not accepted.
+fn hint_for_certificate(cause: &str) -> Option<&'static str> {
+    if cause.contains("CaUsedAsEndEntity") {
+        Some(
+            "The server shows a root certificate as its own. Let the root sign another one for it, or make it with \
+             `openssl req -x509 -addext basicConstraints=critical,CA:FALSE`.",
+        )
+    } else if cause.contains("certificate") {
+        Some("If it is signed by a root of your own, name the root's file with --ca-file.")
+    } else {
+        None
+    }
+}
+
 fn hint_for(problem: &Problem) -> Option<String> {
     let hint = match (problem.status, &problem.link) {
         (401, _) => {
-            "Get a token with `paddockd admin token --data DIR` on the server's machine, then put it into \
-             PADDOCK_TOKEN, or into a file for --token-file."
+            "Sign in with `paddock auth login`; or put a token into PADDOCK_TOKEN, or into a file for --token-file."
         }
         (403, Some(link)) => return Some(format!("Open {link} to be allowed.")),
         (403, None) => "Ask an admin of the tenant or of the platform to grant it to you.",
@@ -208,7 +243,10 @@ mod tests {
         for (failure, exit) in [
             (Failure::Usage(String::new()), Exit::Usage),
             (Failure::NotFound(String::new()), Exit::NotFound),
+            (Failure::NotSignedIn(String::new()), Exit::NotAuthenticated),
             (Failure::Declined, Exit::Failed),
+            (Failure::Lost(String::new()), Exit::Failed),
+            (Failure::NotAllowed, Exit::NotAllowed),
             (Failure::Output(io::ErrorKind::BrokenPipe.into()), Exit::Done),
             (Failure::Output(io::ErrorKind::StorageFull.into()), Exit::Failed),
             (client::Error::Setup(String::new()).into(), Exit::Usage),
@@ -263,7 +301,7 @@ mod tests {
         ] {
             assert_eq!(failure.words(), expected);
         }
-        assert!(refused(problem(401)).words().contains("paddockd admin token --data DIR"));
+        assert!(refused(problem(401)).words().contains("paddock auth login"));
         assert!(refused(problem(412)).words().contains("Somebody else changed it"));
     }
 

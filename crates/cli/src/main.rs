@@ -8,22 +8,43 @@ use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
 
+mod admins;
 mod api;
+mod api_keys;
+mod audit;
+mod auth;
 mod confirmation;
 mod connection;
+mod credentials;
 mod failure;
+mod grants;
+mod groups;
+mod invitations;
+mod listing;
+mod loopback;
+mod members;
 mod output;
+mod permissions;
+mod subjects;
 mod tenants;
+mod times;
+mod users;
 mod version;
+mod whoami;
+mod words;
 
 const EXAMPLES: &str = "\
 Examples:
-  Get a token on the server's machine; it is valid for 15 minutes:
-    export PADDOCK_TOKEN=$(paddockd admin token --data DIR)
+  Sign in, by a browser:
+    paddock auth login
 
   Make a tenant and look at it:
     paddock tenant create acme --display-name 'Acme Motors'
     paddock tenant get acme -o yaml
+
+  Let people in, and see what was done:
+    paddock member add --tenant acme --login ada --role member
+    paddock audit list --tenant acme
 
   Ask for anything in the API:
     paddock api GET '/tenants?limit=5'
@@ -52,6 +73,36 @@ enum Noun {
     /// Tenants: the walls between customers
     #[command(visible_alias = "tenants", subcommand, after_help = tenants::EXAMPLES)]
     Tenant(tenants::Verb),
+    /// Sign in and out
+    #[command(subcommand, after_help = auth::EXAMPLES)]
+    Auth(auth::Verb),
+    /// Members: who belongs to a tenant, and in which role
+    #[command(visible_alias = "members", subcommand, after_help = members::EXAMPLES)]
+    Member(members::Verb),
+    /// Groups: people and machines of one tenant that are given rights together
+    #[command(visible_alias = "groups", subcommand, after_help = groups::EXAMPLES)]
+    Group(groups::Verb),
+    /// Grants: rights on one tenant's things, given to one of its groups
+    #[command(visible_alias = "grants", subcommand, after_help = grants::EXAMPLES)]
+    Grant(grants::Verb),
+    /// Users: the people that Paddock knows
+    #[command(visible_alias = "users", subcommand, after_help = users::EXAMPLES)]
+    User(users::Verb),
+    /// Admins of the whole installation
+    #[command(visible_alias = "admins", subcommand, after_help = admins::EXAMPLES)]
+    Admin(admins::Verb),
+    /// API keys: what opens the device API
+    #[command(visible_alias = "api-keys", subcommand, after_help = api_keys::EXAMPLES)]
+    ApiKey(api_keys::Verb),
+    /// The audit: who did what, and what became of it
+    #[command(subcommand, after_help = audit::EXAMPLES)]
+    Audit(audit::Verb),
+    /// Permissions: what you may do, and why
+    #[command(visible_alias = "permissions", subcommand, after_help = permissions::EXAMPLES)]
+    Permission(permissions::Verb),
+    /// Show who you are to the server
+    #[command(after_help = whoami::EXAMPLES)]
+    Whoami,
     /// Send any request to the API
     #[command(after_help = api::EXAMPLES)]
     Api(api::Request),
@@ -79,15 +130,27 @@ fn carry_out(line: CommandLine, output: Output) -> Result<(), Failure> {
     if matches!(line.noun, Noun::ExitCodes) {
         return output::write(format!("{}\n", failure::EXIT_CODES).as_bytes());
     }
-    let client = line.connection.client()?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Runtime)?;
     let outcome = runtime.block_on(async {
+        if let Noun::Auth(verb) = line.noun {
+            return auth::run(verb, line.connection, output).await;
+        }
+        let client = line.connection.client().await?;
         match line.noun {
             Noun::Tenant(verb) => tenants::run(verb, &client, output).await,
+            Noun::Member(verb) => members::run(verb, &client, output).await,
+            Noun::Group(verb) => groups::run(verb, &client, output).await,
+            Noun::Grant(verb) => grants::run(verb, &client, output).await,
+            Noun::User(verb) => users::run(verb, &client, output).await,
+            Noun::Admin(verb) => admins::run(verb, &client, output).await,
+            Noun::ApiKey(verb) => api_keys::run(verb, &client, output).await,
+            Noun::Audit(verb) => audit::run(verb, &client, output).await,
+            Noun::Permission(verb) => permissions::run(verb, &client, output).await,
+            Noun::Whoami => whoami::run(&client, output).await,
             Noun::Api(request) => api::run(request, &client, output).await,
             Noun::Version => version::run(&client, output).await,
-            Noun::ExitCodes => Ok(()),
+            Noun::Auth(_) | Noun::ExitCodes => Ok(()),
         }
     });
     // A name that the resolver is still looking up must not hold back the exit.

@@ -85,6 +85,21 @@ impl Output {
         }
     }
 
+    /// Shows what is told only once: alone, so that a script can keep it, or in its document.
+    pub fn secret(self, document: &impl Serialize, secret: &str) -> Result<(), Failure> {
+        match self.chosen {
+            Some(format @ (Format::Json | Format::Yaml)) => {
+                write(rendered_document(format, document)?.as_bytes())
+            }
+            _ => write(format!("{}\n", printable(secret)).as_bytes()),
+        }
+    }
+
+    /// Whether a person reads along, and not a program that wants a document or names.
+    pub fn is_table(self) -> bool {
+        matches!(self.chosen, None | Some(Format::Table | Format::Wide))
+    }
+
     /// For what has no table; decided before the request, which may change something.
     pub fn for_body(self) -> Result<BodyOutput, Failure> {
         match self.chosen {

@@ -3,10 +3,12 @@
 use clap::{Args, Subcommand};
 use paddock_api::client::{self, Client, Versioned};
 use paddock_api::labels::Labels;
-use paddock_api::tenants::{ListTenants, Tenant, TenantPage, TenantSpec};
+use paddock_api::page::ListPage;
+use paddock_api::tenants::{ListTenants, Tenant, TenantSpec};
 
-use crate::confirmation::Consent;
+use crate::confirmation::Removal;
 use crate::failure::Failure;
+use crate::listing::Pages;
 use crate::output::{self, Column, Output, Row};
 
 pub const EXAMPLES: &str = "\
@@ -75,9 +77,8 @@ pub struct List {
     /// Only tenants that carry these labels, such as team=maps,tier!=test,owner
     #[arg(short, long, value_name = "SELECTOR")]
     label_selector: Option<String>,
-    /// Show at most this many [default: all]
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
-    limit: Option<u32>,
+    #[command(flatten)]
+    pages: Pages,
 }
 
 #[derive(Args)]
@@ -127,12 +128,22 @@ struct Changes {
 pub struct Delete {
     /// Its id (ten_…) or its name
     tenant: String,
-    /// Do not ask
-    #[arg(short, long)]
-    yes: bool,
-    /// Only show what would be deleted
-    #[arg(long)]
-    dry_run: bool,
+    #[command(flatten)]
+    removal: Removal,
+}
+
+/// The tenant that a command works in.
+#[derive(Args)]
+pub struct InTenant {
+    /// The tenant: its id (ten_…) or its name
+    #[arg(long, value_name = "TENANT", env = "PADDOCK_TENANT")]
+    pub tenant: String,
+}
+
+impl InTenant {
+    pub async fn id(&self, client: &Client) -> Result<String, Failure> {
+        id(&self.tenant, client).await
+    }
 }
 
 impl Row for Tenant {
@@ -161,26 +172,13 @@ pub async fn run(verb: Verb, client: &Client, output: Output) -> Result<(), Fail
 }
 
 async fn list(wanted: List, client: &Client, output: Output) -> Result<(), Failure> {
-    const LARGEST_PAGE: usize = 200;
-    let limit = wanted.limit.map_or(usize::MAX, |limit| limit as usize);
-    let mut query =
-        ListTenants { name: wanted.name, label_selector: wanted.label_selector, ..ListTenants::default() };
-    let mut shown = TenantPage { items: Vec::new(), next_cursor: None };
-    loop {
-        query.limit = Some((limit - shown.items.len()).min(LARGEST_PAGE) as u32);
-        let page = client.list_tenants(&query).await?;
-        shown.items.extend(page.items);
-        // Where the limit cuts the list short, this cursor is where it goes on.
-        shown.next_cursor = page.next_cursor;
-        if shown.next_cursor.is_none() || shown.items.len() >= limit {
-            output.list(&shown, &shown.items)?;
-            if shown.next_cursor.is_some() {
-                eprintln!("{limit} shown; there are more.");
-            }
-            return Ok(());
-        }
-        query.cursor.clone_from(&shown.next_cursor);
-    }
+    let List { name, label_selector, pages } = wanted;
+    let get = async |page: ListPage| {
+        let (name, label_selector) = (name.clone(), label_selector.clone());
+        let query = ListTenants { name, label_selector, limit: page.limit, cursor: page.cursor };
+        client.list_tenants(&query).await
+    };
+    pages.show(output, get).await
 }
 
 async fn create(wanted: Create, client: &Client, output: Output) -> Result<(), Failure> {
@@ -198,24 +196,30 @@ async fn update(wanted: Update, client: &Client, output: Output) -> Result<(), F
 }
 
 async fn delete(wanted: &Delete, client: &Client, output: Output) -> Result<(), Failure> {
-    let consent = if wanted.dry_run { None } else { Some(Consent::from_flag(wanted.yes)?) };
+    let intent = wanted.removal.intent()?;
     let Versioned { value: tenant, etag } = find(&wanted.tenant, client).await?;
-    let name = output::printable(&format!("tenant {} ({})", tenant.name, tenant.id));
-    let Some(consent) = consent else {
-        output::notice(&format!("Would delete {name}; nothing was deleted."));
+    let what = output::printable(&format!("tenant {} ({})", tenant.name, tenant.id));
+    if !intent.agreed("delete", &what)? {
         return output.one(&tenant);
-    };
-    consent.ask(&format!("Delete {name}?"))?;
+    }
     // What goes is what was asked about, not what it has become since.
     client.delete_tenant(&tenant.id, etag.as_deref()).await?;
-    output::notice(&format!("Deleted {name}."));
+    output::notice(&format!("Deleted {what}."));
     Ok(())
 }
 
 async fn find(id_or_name: &str, client: &Client) -> Result<Versioned<Tenant>, Failure> {
+    Ok(client.get_tenant(&id(id_or_name, client).await?).await?)
+}
+
+/// The id of the tenant; one that is given as an id need not exist.
+pub async fn id(id_or_name: &str, client: &Client) -> Result<String, Failure> {
     // No name holds an underscore.
     if id_or_name.starts_with("ten_") {
-        return Ok(client.get_tenant(id_or_name).await?);
+        return Ok(id_or_name.to_owned());
+    }
+    if id_or_name.is_empty() {
+        return Err(Failure::Usage("the tenant has no empty name; name it with --tenant".to_owned()));
     }
     let query = ListTenants { name: Some(id_or_name.to_owned()), ..ListTenants::default() };
     let found = match client.list_tenants(&query).await {
@@ -224,12 +228,24 @@ async fn find(id_or_name: &str, client: &Client) -> Result<Versioned<Tenant>, Fa
         Err(client::Error::Refused(problem)) if problem.code == "invalid_parameter" => None,
         Err(error) => return Err(error.into()),
     };
-    let Some(tenant) = found else {
-        return Err(Failure::NotFound(format!(
-            "There is no tenant named {id_or_name}, or you may not see it."
-        )));
-    };
-    Ok(client.get_tenant(&tenant.id).await?)
+    found.map(|tenant| tenant.id).ok_or_else(|| {
+        Failure::NotFound(format!("There is no tenant named {id_or_name}, or you may not see it."))
+    })
+}
+
+pub async fn optional_id(id_or_name: Option<&str>, client: &Client) -> Result<Option<String>, Failure> {
+    match id_or_name {
+        Some(tenant) => id(tenant, client).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// An object such as emulator:emu_…; of a tenant, the name will do.
+pub async fn object(text: String, client: &Client) -> Result<String, Failure> {
+    match text.strip_prefix("tenant:") {
+        Some(tenant) => Ok(format!("tenant:{}", id(tenant, client).await?)),
+        None => Ok(text),
+    }
 }
 
 impl Changes {

@@ -1,164 +1,18 @@
 //! What a user gets from the command line when a server answers.
 
+mod world;
+
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::process::{Command, Stdio};
 
-use paddock_api::client::Client;
-use paddock_api::labels::Labels;
-use paddock_api::tenants::TenantSpec;
-use paddock_engine::users;
-use paddock_server::auth::access_token;
-use paddock_server::config::{self, Config};
-use paddock_server::http::meta::Build;
-use paddock_server::wiring::{self, Server};
 use serde_json::{Value, json};
-use tokio::runtime::Runtime;
-
-const EXIT_DONE: i32 = 0;
-const EXIT_FAILED: i32 = 1;
-const EXIT_USAGE: i32 = 2;
-const EXIT_NOT_AUTHENTICATED: i32 = 3;
-const EXIT_NOT_FOUND: i32 = 5;
-const EXIT_CONFLICT: i32 = 6;
+use world::{
+    EXIT_CONFLICT, EXIT_DONE, EXIT_FAILED, EXIT_NOT_AUTHENTICATED, EXIT_NOT_FOUND, EXIT_USAGE, World,
+    outcome, with_input,
+};
 
 /// A well-formed id that no tenant has.
 const NOBODY: &str = "ten_00000000000000000000000000";
-
-/// A server of its own, and a user who may do everything there.
-struct World {
-    server: Server,
-    token: String,
-    // Dropped in this order: the tasks end before their folder goes.
-    runtime: Runtime,
-    _folder: tempfile::TempDir,
-}
-
-#[derive(Debug)]
-struct Outcome {
-    exit: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
-
-impl World {
-    fn new() -> World {
-        let folder = tempfile::tempdir().expect("a folder");
-        let config = config(&["--data", &folder.path().display().to_string(), "--listen", "127.0.0.1:0"]);
-        let runtime = Runtime::new().expect("a runtime");
-        let (server, token) = runtime.block_on(async {
-            let build = Build { commit: "unknown", built_at: "1970-01-01T00:00:00Z" };
-            let server = wiring::start(&config, wiring::World::real(build)).await.expect("a server");
-            let admin = users::first_admin(&server.engine).await.expect("the first admin");
-            let token =
-                access_token::mint(&server.engine, admin.id, server.engine.now()).await.expect("a token");
-            (server, token)
-        });
-        World { server, token, runtime, _folder: folder }
-    }
-
-    fn url(&self) -> String {
-        format!("http://{}", self.server.address)
-    }
-
-    /// The program with the address of the server, and none of the tester's own settings.
-    fn stranger(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_paddock"));
-        command.env_clear().env("PADDOCK_URL", self.url()).stdin(Stdio::null()).args(arguments);
-        command
-    }
-
-    fn paddock(&self, arguments: &[&str]) -> Command {
-        let mut command = self.stranger(arguments);
-        command.env("PADDOCK_TOKEN", &self.token);
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Outcome {
-        outcome(&mut self.paddock(arguments))
-    }
-
-    /// Makes a tenant and returns its id.
-    fn create(&self, arguments: &[&str]) -> String {
-        let created = self.run(&[&["tenant", "create"], arguments].concat()).expect(EXIT_DONE);
-        created.stdout.trim().to_owned()
-    }
-
-    fn tenant(&self, id_or_name: &str) -> Value {
-        self.run(&["tenant", "get", id_or_name, "-o", "json"]).expect(EXIT_DONE).json()
-    }
-
-    fn names(&self) -> Vec<String> {
-        self.run(&["tenant", "list", "-o", "name"]).expect(EXIT_DONE).lines()
-    }
-
-    /// Makes tenants without a process for each; so fast that their order is by chance.
-    fn tenants(&self, names: &BTreeSet<String>) {
-        let client = Client::new(&self.url(), Some(&self.token)).expect("a client");
-        self.runtime.block_on(async {
-            for name in names {
-                let spec = TenantSpec { name: name.clone(), display_name: None, labels: Labels::default() };
-                client.create_tenant(&spec).await.expect("a tenant");
-            }
-        });
-    }
-}
-
-impl Outcome {
-    #[track_caller]
-    fn expect(self, exit: i32) -> Self {
-        assert_eq!(self.exit, Some(exit), "{self:?}");
-        self
-    }
-
-    /// Nothing on standard output, which a program may read, and these words on standard error.
-    #[track_caller]
-    fn says_only(self, words: &str) {
-        assert_eq!(self.stdout, "", "{self:?}");
-        assert!(self.stderr.contains(words), "{self:?}");
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
-    }
-
-    fn yaml(&self) -> Value {
-        yaml_serde::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
-    }
-
-    fn lines(&self) -> Vec<String> {
-        self.stdout.lines().map(str::to_owned).collect()
-    }
-
-    /// The words of every line; no value in these tests holds two spaces.
-    fn cells(&self) -> Vec<Vec<&str>> {
-        self.stdout
-            .lines()
-            .map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
-            .collect()
-    }
-}
-
-fn outcome(command: &mut Command) -> Outcome {
-    let output = command.output().expect("paddock starts");
-    let text = |bytes| String::from_utf8(bytes).expect("paddock writes UTF-8");
-    Outcome { exit: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
-}
-
-fn with_input(command: &mut Command, input: &str) -> Outcome {
-    let (reader, mut writer) = io::pipe().expect("a pipe");
-    command.stdin(reader);
-    writer.write_all(input.as_bytes()).expect("a short text fits into a pipe");
-    drop(writer);
-    outcome(command)
-}
-
-fn config(flags: &[&str]) -> Config {
-    let arguments = ["paddockd"].into_iter().chain(flags.iter().copied());
-    let matches =
-        config::command(clap::Command::new("paddockd")).try_get_matches_from(arguments).expect("known flags");
-    config::load(&matches, std::iter::empty()).expect("valid settings").0
-}
 
 #[test]
 fn a_pipe_gets_only_the_id_of_what_was_created() {
@@ -464,7 +318,7 @@ fn only_a_valid_token_opens_the_door() {
     for token in ["wrong", &format!("{}x", world.token), &of_another_server] {
         let refused = outcome(world.stranger(&list).env("PADDOCK_TOKEN", token));
 
-        refused.expect(EXIT_NOT_AUTHENTICATED).says_only("paddockd admin token");
+        refused.expect(EXIT_NOT_AUTHENTICATED).says_only("paddock auth login");
     }
 }
 

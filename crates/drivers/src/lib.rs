@@ -1,4 +1,5 @@
 //! The outside world behind the ports of the model: one file a thing.
 
 pub mod clock;
+pub mod identity_providers;
 pub mod random;

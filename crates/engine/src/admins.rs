@@ -3,7 +3,8 @@
 use paddock_model::caller::Caller;
 use paddock_model::page::{Page, PageRequest};
 use paddock_model::permissions::tuples::Holder;
-use paddock_model::permissions::{Object, Relation, Subject};
+use paddock_model::permissions::{Object, Relation};
+use paddock_model::subjects::Subject;
 use paddock_model::users::User;
 use paddock_model::{Error, Result, Timestamp};
 use paddock_store::{Tx, relations};
@@ -24,7 +25,7 @@ pub async fn list(
     caller: &Caller,
     page: PageRequest<String>,
 ) -> Result<Page<Admin, String>> {
-    permissions::require(engine, caller, Relation::CanManageAdmins, Object::System)?;
+    permissions::require(engine, caller, Relation::CanManageAdmins, &Object::system())?;
     let mut tx = engine.store.read().await?;
     let holders = list_holders(&mut tx, &page).await?;
     Ok(Page { items: name(&mut tx, holders.items).await?, next: holders.next })
@@ -33,17 +34,17 @@ pub async fn list(
 /// Makes someone an admin of everything. Repeated, it changes nothing.
 pub async fn create(engine: &Engine, caller: &Caller, subject: Subject) -> Result<Admin> {
     let mut tx = engine.store.begin().await?;
-    permissions::require(engine, caller, Relation::CanManageAdmins, Object::System)?;
+    permissions::require(engine, caller, Relation::CanManageAdmins, &Object::system())?;
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, engine.now()).await? {
         return Ok(earlier);
     }
     if let Subject::User(id) = subject {
         users::named(&mut tx, id, "/subject").await?;
     }
-    let tuple = Object::System.given_to("admin", Holder::One(subject.thing()));
+    let tuple = Object::system().given_to("admin", Holder::One(subject.thing()));
     if relations::give(&mut tx, &tuple, engine.now()).await? {
         let details = json!({ "subject": subject.to_string() });
-        audit::record(engine, &mut tx, caller, "admins.create", None, Object::System, details).await?;
+        audit::record(engine, &mut tx, caller, "admins.create", None, Object::system(), details).await?;
     }
     let admin = find(&mut tx, &subject).await?;
     idempotency_keys::remember(&mut tx, caller, &admin).await?;
@@ -53,21 +54,21 @@ pub async fn create(engine: &Engine, caller: &Caller, subject: Subject) -> Resul
 
 pub async fn delete(engine: &Engine, caller: &Caller, subject: &Subject) -> Result<()> {
     let mut tx = engine.store.begin().await?;
-    permissions::require(engine, caller, Relation::CanManageAdmins, Object::System)?;
+    permissions::require(engine, caller, Relation::CanManageAdmins, &Object::system())?;
     relations::hold(&mut tx).await?;
-    let tuple = Object::System.given_to("admin", Holder::One(subject.thing()));
+    let tuple = Object::system().given_to("admin", Holder::One(subject.thing()));
     let gone = std::slice::from_ref(&tuple);
-    permissions::require_an_admin_left(&mut tx, &Object::System.thing(), gone).await?;
+    permissions::require_an_admin_left(&mut tx, &Object::system().thing(), gone).await?;
     if !relations::take_back(&mut tx, &tuple).await? {
         return Err(Error::not_found("admin"));
     }
     let details = json!({ "subject": subject.to_string() });
-    audit::record(engine, &mut tx, caller, "admins.delete", None, Object::System, details).await?;
+    audit::record(engine, &mut tx, caller, "admins.delete", None, Object::system(), details).await?;
     engine.commit(tx).await
 }
 
 async fn list_holders(tx: &mut Tx, page: &PageRequest<String>) -> Result<Page<relations::Given, String>> {
-    Ok(relations::list_holders(tx, &Object::System.thing(), ["admin"; 4], page).await?)
+    Ok(relations::list_holders(tx, &Object::system().thing(), ["admin"; 4], page).await?)
 }
 
 async fn find(tx: &mut Tx, subject: &Subject) -> Result<Admin> {

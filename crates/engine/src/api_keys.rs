@@ -5,7 +5,8 @@ use std::time::Duration;
 use paddock_model::api_keys::{ApiKey, ApiKeyId, DEFAULT_LIFETIME, Scope as KeyScope, Secret};
 use paddock_model::caller::Caller;
 use paddock_model::page::{Page, PageRequest};
-use paddock_model::permissions::{Object, Relation, Subject};
+use paddock_model::permissions::Relation;
+use paddock_model::subjects::Subject;
 use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result};
 use paddock_store::api_keys::{self, Visible};
@@ -50,7 +51,7 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: ApiKeySpec) -> Resul
         ));
     };
     let mut tx = engine.store.begin().await?;
-    permissions::require(engine, caller, Relation::CanCreateDevice, tenant.object())?;
+    permissions::require(engine, caller, Relation::CanCreateDevice, &tenant.object())?;
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
         return Ok((earlier, None));
     }
@@ -69,16 +70,8 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: ApiKeySpec) -> Resul
     api_keys::insert(&mut tx, &key, &digest_of(&secret)).await?;
     let scopes: Vec<&str> = key.scopes.iter().map(|scope| scope.name()).collect();
     let details = json!({ "name": key.name, "scopes": scopes });
-    audit::record(
-        engine,
-        &mut tx,
-        caller,
-        "api_keys.create",
-        Some(tenant.id),
-        Object::ApiKey(key.id),
-        details,
-    )
-    .await?;
+    audit::record(engine, &mut tx, caller, "api_keys.create", Some(tenant.id), key.id.object(), details)
+        .await?;
     idempotency_keys::remember(&mut tx, caller, &key).await?;
     engine.commit(tx).await?;
     Ok((key, Some(secret)))
@@ -92,16 +85,8 @@ pub async fn delete(engine: &Engine, caller: &Caller, id: ApiKeyId) -> Result<()
         return Err(Error::not_found("API key"));
     }
     let details = json!({ "name": key.name });
-    audit::record(
-        engine,
-        &mut tx,
-        caller,
-        "api_keys.delete",
-        Some(key.tenant),
-        Object::ApiKey(key.id),
-        details,
-    )
-    .await?;
+    audit::record(engine, &mut tx, caller, "api_keys.delete", Some(key.tenant), key.id.object(), details)
+        .await?;
     engine.commit(tx).await
 }
 
@@ -112,12 +97,7 @@ pub async fn verify(engine: &Engine, secret: &Secret) -> Result<Option<ApiKey>> 
     let Some(key) = known.filter(|key| now < key.expires_at) else { return Ok(None) };
     let owner = Subject::User(key.owner);
     let belongs = permissions::is_active(engine, &owner)
-        && permissions::holds(
-            engine,
-            &owner.thing(),
-            Relation::Member.name(),
-            &Object::Tenant(key.tenant).thing(),
-        );
+        && permissions::holds(engine, &owner.thing(), Relation::Member.name(), &key.tenant.object().thing());
     if !belongs {
         return Ok(None);
     }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use paddock_model::ports::disk_pools::{DiskPool, PoolCapacity};
-use paddock_model::ports::emulator_hosts::EmulatorHost;
+use paddock_model::drivers::disk_pools::{DiskPool, PoolCapacity};
+use paddock_model::drivers::emulator_hosts::EmulatorHost;
 use paddock_model::{Error, Result, Timestamp};
 
 /// The outside world, as the engine sees it: two doors and some numbers.

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use paddock_model::caller::Caller;
+use paddock_model::devices::{DeviceState, DeviceType};
 use paddock_model::emulators::{
-    Action, Cause, DeviceType, Emulator, EmulatorFilter, EmulatorId, IdentityMode, SLOTS, Seen, Status,
-    Wanted, address_of, fresh, identity,
+    Action, Cause, Emulator, EmulatorFilter, EmulatorId, IdentityMode, SLOTS, Seen, Status, Wanted,
+    address_of, fresh, identity,
 };
 use paddock_model::error::{Kind, Problem};
 use paddock_model::expected::Expected;
@@ -13,8 +14,7 @@ use paddock_model::labels::Labels;
 use paddock_model::layers::DiskId;
 use paddock_model::page::{Page, PageRequest};
 use paddock_model::permissions::tuples::Holder;
-use paddock_model::permissions::{Object, Relation};
-use paddock_model::ports::emulator_hosts::DeviceState;
+use paddock_model::permissions::Relation;
 use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result, Timestamp};
 use paddock_store::disks::Disk;
@@ -54,7 +54,7 @@ pub async fn get(engine: &Engine, caller: &Caller, id: EmulatorId) -> Result<Emu
     let mut tx = engine.store.read().await?;
     let scope = permissions::emulator_scope(engine, caller);
     let emulator = emulators::find(&mut tx, &scope, id).await?;
-    emulator.ok_or_else(|| permissions::invisible(engine, "emulator", Object::Emulator(id)))
+    emulator.ok_or_else(|| permissions::invisible(engine, "emulator", &id.object()))
 }
 
 /// What the device says of itself right now; nothing when it cannot be asked.
@@ -78,7 +78,7 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: EmulatorSpec) -> Res
     let devices = engine.devices()?;
     let now = engine.now();
     let mut tx = engine.store.begin().await?;
-    permissions::require(engine, caller, Relation::CanCreateEmulator, tenant.object())?;
+    permissions::require(engine, caller, Relation::CanCreateEmulator, &tenant.object())?;
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
         return Ok(earlier);
     }
@@ -146,7 +146,7 @@ pub async fn restart(engine: &Engine, caller: &Caller, id: EmulatorId) -> Result
     let now = engine.now();
     let mut tx = engine.store.begin().await?;
     let emulator = find_to_change(engine, &mut tx, caller, id).await?;
-    permissions::require(engine, caller, Relation::CanRestart, emulator.object())?;
+    permissions::require(engine, caller, Relation::CanRestart, &emulator.object())?;
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
         return Ok(earlier);
     }
@@ -175,7 +175,7 @@ pub async fn park(engine: &Engine, caller: &Caller, id: EmulatorId) -> Result<Em
     let now = engine.now();
     let mut tx = engine.store.begin().await?;
     let emulator = find_to_change(engine, &mut tx, caller, id).await?;
-    permissions::require(engine, caller, Relation::CanRestart, emulator.object())?;
+    permissions::require(engine, caller, Relation::CanRestart, &emulator.object())?;
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
         return Ok(earlier);
     }
@@ -206,7 +206,7 @@ pub async fn delete(
 ) -> Result<Emulator> {
     let mut tx = engine.store.begin().await?;
     let emulator = find_to_change(engine, &mut tx, caller, id).await?;
-    permissions::require(engine, caller, Relation::CanDelete, emulator.object())?;
+    permissions::require(engine, caller, Relation::CanDelete, &emulator.object())?;
     expected.require(emulator.generation)?;
     if emulator.wanted == Wanted::Gone {
         return Ok(emulator);
@@ -280,7 +280,7 @@ pub(crate) async fn bury(tx: &mut Tx, emulator: &Emulator, now: Timestamp) -> Re
 async fn find_to_change(engine: &Engine, tx: &mut Tx, caller: &Caller, id: EmulatorId) -> Result<Emulator> {
     let scope = permissions::emulator_scope(engine, caller);
     let emulator = emulators::find_to_change(tx, &scope, id).await?;
-    emulator.ok_or_else(|| permissions::invisible(engine, "emulator", Object::Emulator(id)))
+    emulator.ok_or_else(|| permissions::invisible(engine, "emulator", &id.object()))
 }
 
 fn require_action(emulator: &Emulator, action: Action) -> Result<()> {
@@ -323,7 +323,7 @@ fn draw_identity(
     engine: &Engine,
     mode: &IdentityMode,
     device_type: DeviceType,
-) -> paddock_model::ports::emulator_hosts::DeviceIdentity {
+) -> paddock_model::devices::DeviceIdentity {
     let seed = fresh(engine.random());
     match mode {
         IdentityMode::Regenerate => identity(&fresh(engine.random()), &seed, device_type),

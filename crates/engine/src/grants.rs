@@ -4,9 +4,9 @@ use paddock_model::caller::Caller;
 use paddock_model::error::Fault;
 use paddock_model::groups::{Group, GroupId};
 use paddock_model::page::{Page, PageRequest};
+use paddock_model::permissions::Relation;
 use paddock_model::permissions::schema::SCHEMA;
 use paddock_model::permissions::tuples::{Thing, Tuple, Tuples};
-use paddock_model::permissions::{Object, Relation};
 use paddock_model::{Error, Result, Timestamp};
 use paddock_store::relations;
 use serde::{Deserialize, Serialize};
@@ -49,7 +49,7 @@ pub async fn create(
     let now = engine.now();
     let mut tx = engine.store.begin().await?;
     let group = groups::find_to_change(engine, &mut tx, caller, id).await?;
-    permissions::require(engine, caller, Relation::CanManageGrants, group.object())?;
+    permissions::require(engine, caller, Relation::CanManageGrants, &group.object())?;
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
         return Ok(earlier);
     }
@@ -79,7 +79,7 @@ pub async fn delete(
     let mut tx = engine.store.begin().await?;
     relations::hold(&mut tx).await?;
     let group = groups::find_to_change(engine, &mut tx, caller, id).await?;
-    permissions::require(engine, caller, Relation::CanManageGrants, group.object())?;
+    permissions::require(engine, caller, Relation::CanManageGrants, &group.object())?;
     let absent = || Error::not_found("grant");
     let object = Thing::parse(object).ok_or_else(absent)?;
     let tuple = Tuple { object, relation: relation.into(), holder: group.everyone() };
@@ -88,7 +88,7 @@ pub async fn delete(
         return Err(absent());
     }
     let gone = std::slice::from_ref(&tuple);
-    permissions::require_an_admin_left(&mut tx, &Object::Tenant(group.tenant).thing(), gone).await?;
+    permissions::require_an_admin_left(&mut tx, &group.tenant.object().thing(), gone).await?;
     if !relations::take_back(&mut tx, &tuple).await? {
         return Err(absent());
     }
@@ -113,7 +113,7 @@ fn grantable(engine: &Engine, caller: &Caller, group: &Group, object: &str, rela
     if permissions::tenant_of(engine, &thing) != Some(group.tenant) {
         return Err(unknown());
     }
-    permissions::require(engine, caller, Relation::Admin, Object::Tenant(group.tenant))?;
+    permissions::require(engine, caller, Relation::Admin, &group.tenant.object())?;
     let tuple = Tuple { object: thing, relation: relation.into(), holder: group.everyone() };
     if &*tuple.object.kind == "group" || !Tuples::is_allowed(&SCHEMA, &tuple) {
         let message = "this cannot be given to a group; a thing takes granted_…, a tenant a role";

@@ -5,8 +5,10 @@ use paddock_model::error::Fault;
 use paddock_model::expected::Expected;
 use paddock_model::groups::{Group, GroupId, GroupSpec};
 use paddock_model::page::{Page, PageRequest};
+use paddock_model::permissions::Relation;
 use paddock_model::permissions::tuples::{Holder, Tuple};
-use paddock_model::permissions::{Object, Relation, Scope, Subject};
+use paddock_model::scopes::Scope;
+use paddock_model::subjects::Subject;
 use paddock_model::tenants::TenantId;
 use paddock_model::users::{User, UserId};
 use paddock_model::{Error, Result, Timestamp};
@@ -23,7 +25,7 @@ pub async fn list(
     page: PageRequest,
 ) -> Result<Page<Group>> {
     let tenant = tenants::get(engine, caller, tenant).await?;
-    permissions::require(engine, caller, Relation::CanViewMembers, tenant.object())?;
+    permissions::require(engine, caller, Relation::CanViewMembers, &tenant.object())?;
     Ok(groups::list(&mut engine.store.read().await?, tenant.id, page).await?)
 }
 
@@ -31,7 +33,7 @@ pub async fn create(engine: &Engine, caller: &Caller, tenant: TenantId, spec: Gr
     let tenant = tenants::get(engine, caller, tenant).await?;
     let now = engine.now();
     let mut tx = engine.store.begin().await?;
-    permissions::require(engine, caller, Relation::CanManageGroups, tenant.object())?;
+    permissions::require(engine, caller, Relation::CanManageGroups, &tenant.object())?;
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
         return Ok(earlier);
     }
@@ -49,7 +51,7 @@ pub async fn create(engine: &Engine, caller: &Caller, tenant: TenantId, spec: Gr
 pub async fn get(engine: &Engine, caller: &Caller, id: GroupId) -> Result<Group> {
     let scope = permissions::scope_of(engine, caller, Relation::CanViewMembers);
     let group = groups::find(&mut engine.store.read().await?, &scope, id).await?;
-    group.ok_or_else(|| permissions::invisible(engine, "group", Object::Group(id)))
+    group.ok_or_else(|| permissions::invisible(engine, "group", &id.object()))
 }
 
 /// The groups of these ids in a tenant, for someone who is in them.
@@ -71,7 +73,7 @@ pub async fn update(
 ) -> Result<Group> {
     let mut tx = engine.store.begin().await?;
     let group = find_to_change(engine, &mut tx, caller, id).await?;
-    permissions::require(engine, caller, Relation::CanUpdate, group.object())?;
+    permissions::require(engine, caller, Relation::CanUpdate, &group.object())?;
     expected.require(group.generation)?;
     let changed = group.clone().changed(spec, engine.now());
     groups::update(&mut tx, &group, &changed).await.map_err(|error| name_taken(error, &changed))?;
@@ -87,10 +89,10 @@ pub async fn delete(engine: &Engine, caller: &Caller, id: GroupId, expected: &Ex
     let mut tx = engine.store.begin().await?;
     relations::hold(&mut tx).await?;
     let group = find_to_change(engine, &mut tx, caller, id).await?;
-    permissions::require(engine, caller, Relation::CanDelete, group.object())?;
+    permissions::require(engine, caller, Relation::CanDelete, &group.object())?;
     expected.require(group.generation)?;
     let given = relations::held_by(&mut tx, &group.everyone()).await?;
-    permissions::require_an_admin_left(&mut tx, &Object::Tenant(group.tenant).thing(), &given).await?;
+    permissions::require_an_admin_left(&mut tx, &group.tenant.object().thing(), &given).await?;
     for tuple in &given {
         relations::take_back(&mut tx, tuple).await?;
     }
@@ -113,7 +115,7 @@ impl GroupMember {
     fn holder(&self) -> Holder {
         match self {
             GroupMember::Subject(subject) => Holder::One(subject.thing()),
-            GroupMember::Group(id) => Holder::Set(Object::Group(*id).thing(), "member".into()),
+            GroupMember::Group(id) => Holder::Set(id.object().thing(), "member".into()),
         }
     }
 
@@ -158,7 +160,7 @@ pub async fn add_member(
     let mut tx = engine.store.begin().await?;
     relations::hold(&mut tx).await?;
     let group = find_to_change(engine, &mut tx, caller, id).await?;
-    permissions::require(engine, caller, Relation::CanManageMembers, group.object())?;
+    permissions::require(engine, caller, Relation::CanManageMembers, &group.object())?;
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
         return Ok(earlier);
     }
@@ -193,10 +195,10 @@ pub async fn remove_member(
     let mut tx = engine.store.begin().await?;
     relations::hold(&mut tx).await?;
     let group = find_to_change(engine, &mut tx, caller, id).await?;
-    permissions::require(engine, caller, Relation::CanManageMembers, group.object())?;
+    permissions::require(engine, caller, Relation::CanManageMembers, &group.object())?;
     let tuple = group.object().given_to("member", member.holder());
     let gone = std::slice::from_ref(&tuple);
-    permissions::require_an_admin_left(&mut tx, &Object::Tenant(group.tenant).thing(), gone).await?;
+    permissions::require_an_admin_left(&mut tx, &group.tenant.object().thing(), gone).await?;
     if !relations::take_back(&mut tx, &tuple).await? {
         return Err(Error::not_found("member"));
     }
@@ -223,7 +225,7 @@ async fn require_same_tenant(
 ) -> Result<()> {
     let (pointer, fits) = match member {
         GroupMember::Subject(subject) => {
-            let tenant = Object::Tenant(group.tenant).thing();
+            let tenant = group.tenant.object().thing();
             let belongs = permissions::holds(engine, &subject.thing(), "member", &tenant)
                 || permissions::holds(engine, &subject.thing(), "auditor", &tenant);
             ("/userId", belongs)
@@ -315,7 +317,7 @@ pub(crate) async fn find_to_change(
 ) -> Result<Group> {
     let scope = permissions::scope_of(engine, caller, Relation::CanViewMembers);
     let group = groups::find_to_change(tx, &scope, id).await?;
-    group.ok_or_else(|| permissions::invisible(engine, "group", Object::Group(id)))
+    group.ok_or_else(|| permissions::invisible(engine, "group", &id.object()))
 }
 
 fn name_taken(error: paddock_store::Error, group: &Group) -> Error {

@@ -6,6 +6,7 @@ use paddock_model::caller::Caller;
 use paddock_model::error::Kind;
 use paddock_model::invitations::{Invitation, LIFETIME};
 use paddock_model::permissions::{Object, Relation};
+use paddock_model::subjects::Subject;
 use paddock_model::users::{Account, User, UserId};
 use paddock_model::{Error, Result, Timestamp};
 use paddock_store::{Tx, invitations, users};
@@ -24,7 +25,7 @@ pub struct Invited {
 /// A new link for an account here; an earlier one, and nothing else, stops working. It is told once.
 pub async fn create(engine: &Engine, caller: &Caller, id: UserId) -> Result<Option<Invited>> {
     let mut tx = engine.store.begin().await?;
-    permissions::require(engine, caller, Relation::Admin, Object::System)?;
+    permissions::require(engine, caller, Relation::Admin, &Object::system())?;
     if idempotency_keys::recall::<Value>(&mut tx, caller, engine.now()).await?.is_some() {
         // It was told once.
         return Ok(None);
@@ -61,12 +62,15 @@ pub async fn find(engine: &Engine, token: &str) -> Result<User> {
 
 /// Chooses the password; the link works no more.
 pub async fn accept(engine: &Engine, actor: Actor, token: &str, password: String) -> Result<User> {
+    // Before the change begins: hashing takes long, and everyone else who changes something would wait for it.
+    let invited = find(engine, token).await?;
+    let hash = passwords::new_hash(engine, &invited, password).await?;
     let mut tx = engine.store.begin().await?;
     let invitation = invitations::find_to_change(&mut tx, &digest_of(token)).await?;
     let user = open(engine, &mut tx, invitation).await?;
-    passwords::set(engine, &mut tx, &user, password).await?;
+    passwords::set(&mut tx, &user, &hash).await?;
     invitations::delete(&mut tx, user.id).await?;
-    let actor = Actor { subject: Some(user.subject().to_string()), ..actor };
+    let actor = Actor { subject: Some(Subject::from(&user).to_string()), ..actor };
     audit::record(engine, &mut tx, actor, "invitations.accept", None, user.object(), json!({})).await?;
     engine.commit(tx).await?;
     Ok(user)

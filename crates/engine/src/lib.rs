@@ -5,6 +5,8 @@
 pub mod admins;
 pub mod api_keys;
 pub mod audit;
+pub mod authorizations;
+pub mod device_authorizations;
 pub mod devices;
 pub mod emulators;
 pub mod grants;
@@ -15,13 +17,17 @@ pub mod members;
 pub mod passwords;
 pub mod permissions;
 pub mod reconcile;
+mod secrets;
+pub mod sessions;
 pub mod signing_keys;
 pub mod snapshots;
 pub mod tenants;
+pub mod tokens;
 pub mod users;
 
 use std::sync::Arc;
 
+use paddock_model::lifetimes::Lifetimes;
 use paddock_model::ports::{Clock, Random};
 use paddock_model::{Error, Result, Timestamp};
 use paddock_store::{Store, Tx};
@@ -30,6 +36,7 @@ use crate::devices::Devices;
 use crate::permissions::Permissions;
 
 pub use paddock_store::Location as DatabaseLocation;
+pub use secrets::Secret;
 
 /// The use-cases' common ground: where things are kept, what time it is, where randomness comes from.
 #[derive(Clone)]
@@ -40,6 +47,7 @@ pub struct Engine {
     devices: Option<Arc<Devices>>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
+    lifetimes: Lifetimes,
 }
 
 /// The database cannot be opened; the words say why and what to do.
@@ -84,7 +92,14 @@ impl Engine {
         devices: Option<Arc<Devices>>,
     ) -> Result<Engine, CannotOpen> {
         let permissions = Permissions::load(&store).await.map_err(CannotOpen)?;
-        Ok(Engine { store, permissions, devices, clock, random })
+        Ok(Engine { store, permissions, devices, clock, random, lifetimes: Lifetimes::default() })
+    }
+
+    /// The same engine, where what a sign-in gives lives as long as this says.
+    #[must_use]
+    pub fn with_lifetimes(mut self, lifetimes: Lifetimes) -> Engine {
+        self.lifetimes = lifetimes;
+        self
     }
 
     /// Commits; whoever is told of it finds permissions as they are now.

@@ -4,7 +4,8 @@ use paddock_model::caller::Caller;
 use paddock_model::members::{Member, Role};
 use paddock_model::page::{Page, PageRequest};
 use paddock_model::permissions::tuples::{Holder, Thing, Tuple};
-use paddock_model::permissions::{Object, Relation, Subject};
+use paddock_model::permissions::{Object, Relation};
+use paddock_model::subjects::Subject;
 use paddock_model::tenants::TenantId;
 use paddock_model::users::{User, UserId};
 use paddock_model::{Error, Result};
@@ -48,7 +49,7 @@ pub async fn list(
     page: PageRequest<String>,
 ) -> Result<Page<Named, String>> {
     let tenant = tenants::get(engine, caller, tenant).await?;
-    permissions::require(engine, caller, Relation::CanViewMembers, tenant.object())?;
+    permissions::require(engine, caller, Relation::CanViewMembers, &tenant.object())?;
     let mut tx = engine.store.read().await?;
     let holders = relations::list_holders(&mut tx, &tenant.object().thing(), ROLES, &page).await?;
     let members: Vec<Member> = holders.items.into_iter().filter_map(read).collect();
@@ -57,7 +58,7 @@ pub async fn list(
 
 pub async fn get(engine: &Engine, caller: &Caller, tenant: TenantId, subject: &Subject) -> Result<Named> {
     let tenant = tenants::get(engine, caller, tenant).await?;
-    permissions::require(engine, caller, Relation::CanViewMembers, tenant.object())?;
+    permissions::require(engine, caller, Relation::CanViewMembers, &tenant.object())?;
     let mut tx = engine.store.read().await?;
     find(&mut tx, tenant.object(), subject).await
 }
@@ -73,7 +74,7 @@ pub async fn add(
     let tenant = tenants::get(engine, caller, tenant).await?;
     let now = engine.now();
     let mut tx = engine.store.begin().await?;
-    permissions::require(engine, caller, Relation::CanManageMembers, tenant.object())?;
+    permissions::require(engine, caller, Relation::CanManageMembers, &tenant.object())?;
     if let Some((member, new)) = idempotency_keys::recall::<(Member, bool)>(&mut tx, caller, now).await? {
         let member = name(&mut tx, vec![member]).await?.remove(0);
         return Ok(Added { member, new, invited: None });
@@ -105,7 +106,7 @@ pub async fn add(
 pub async fn remove(engine: &Engine, caller: &Caller, tenant: TenantId, subject: &Subject) -> Result<()> {
     let tenant = tenants::get(engine, caller, tenant).await?;
     if caller.subject != *subject {
-        permissions::require(engine, caller, Relation::CanManageMembers, tenant.object())?;
+        permissions::require(engine, caller, Relation::CanManageMembers, &tenant.object())?;
     }
     let mut tx = engine.store.begin().await?;
     relations::hold(&mut tx).await?;
@@ -134,15 +135,17 @@ pub async fn remove(engine: &Engine, caller: &Caller, tenant: TenantId, subject:
 
 async fn settle(engine: &Engine, tx: &mut Tx, newcomer: Newcomer) -> Result<(Subject, Option<Invited>)> {
     match newcomer {
-        Newcomer::Known(Subject::User(id)) => Ok((users::named(tx, id, "/userId").await?.subject(), None)),
+        Newcomer::Known(Subject::User(id)) => {
+            Ok((Subject::from(&users::named(tx, id, "/userId").await?), None))
+        }
         Newcomer::Known(machine) => Ok((machine, None)),
         Newcomer::Login(login) => match user_rows::find_by_login(tx, &login).await? {
-            Some(user) if user.disabled_at.is_none() => Ok((user.subject(), None)),
+            Some(user) if user.disabled_at.is_none() => Ok((Subject::from(&user), None)),
             Some(_) => Err(users::unknown("/login")),
             None => {
                 let new = NewUser { name: login.clone(), login, email: None };
                 let (user, invited) = users::insert_invited(engine, tx, new).await?;
-                Ok((user.subject(), Some(invited)))
+                Ok((Subject::from(&user), Some(invited)))
             }
         },
     }
@@ -150,7 +153,7 @@ async fn settle(engine: &Engine, tx: &mut Tx, newcomer: Newcomer) -> Result<(Sub
 
 /// Whether a thing is the tenant, or one of its things.
 async fn belongs_to(tx: &mut Tx, thing: &Thing, tenant: TenantId) -> Result<bool> {
-    let tenant = Object::Tenant(tenant).thing();
+    let tenant = tenant.object().thing();
     if *thing == tenant {
         return Ok(true);
     }

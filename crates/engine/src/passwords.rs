@@ -8,9 +8,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use paddock_model::error::{Fault, Kind};
 use paddock_model::users::{User, UserId, pause_after, weakness};
 use paddock_model::{Error, Result};
-use paddock_store::{Tx, users};
+use paddock_store::{Tx, authorizations, device_authorizations, sessions, tokens, users};
+use serde_json::json;
+use uuid::Uuid;
 
-use crate::Engine;
+use crate::audit::Actor;
+use crate::{Engine, audit};
 
 /// Whether this is the password of the account with this login. Every failure takes the same time and gives the same
 /// answer, whether the login exists or not.
@@ -59,15 +62,50 @@ async fn count_failure(engine: &Engine, user: UserId) -> Result<()> {
     engine.commit(tx).await
 }
 
-/// Gives the user a new password, unless it is a weak one.
-pub(crate) async fn set(engine: &Engine, tx: &mut Tx, user: &User, password: String) -> Result<()> {
+/// The user replaces their password and stays signed in where they did so, and nowhere else.
+pub async fn change(
+    engine: &Engine,
+    actor: Actor,
+    user: &User,
+    session: Uuid,
+    old: String,
+    new: String,
+) -> Result<()> {
+    let Some(login) = user.login() else {
+        let detail = "You sign in at an identity provider and have no password here.";
+        return Err(Error::conflict("external_account", detail));
+    };
+    verify(engine, login, old).await?;
+    let hash = new_hash(engine, user, new).await?;
+    let mut tx = engine.store.begin().await?;
+    users::set_password(&mut tx, user.id, &hash).await?;
+    sign_out(&mut tx, user.id, Some(session)).await?;
+    audit::record(engine, &mut tx, actor, "passwords.update", None, user.object(), json!({})).await?;
+    engine.commit(tx).await
+}
+
+/// Gives the user a new password. Whoever was signed in by the old one is no more.
+pub(crate) async fn set(tx: &mut Tx, user: &User, hash: &str) -> Result<()> {
+    sign_out(tx, user.id, None).await?;
+    Ok(users::set_password(tx, user.id, hash).await?)
+}
+
+/// Ends every session, token and code of the user, but for one session.
+pub(crate) async fn sign_out(tx: &mut Tx, user: UserId, kept: Option<Uuid>) -> Result<()> {
+    sessions::delete_of(tx, user, kept).await?;
+    tokens::delete_of(tx, user).await?;
+    authorizations::delete_of(tx, user).await?;
+    device_authorizations::delete_of(tx, user).await?;
+    Ok(())
+}
+
+pub(crate) async fn new_hash(engine: &Engine, user: &User, password: String) -> Result<String> {
     if let Some(weakness) = weakness(&password, user.login().unwrap_or_default()) {
         let message = format!("the password {weakness}");
         let fault = Fault { pointer: "/password".to_owned(), code: "weak_password".into(), message };
         return Err(Error::invalid(vec![fault]));
     }
-    let hash = hash(engine, password).await?;
-    Ok(users::set_password(tx, user.id, &hash).await?)
+    hash(engine, password).await
 }
 
 /// 120 bits, in letters that can be typed.

@@ -13,7 +13,9 @@ use paddock_model::members::Role;
 use paddock_model::permissions::check;
 use paddock_model::permissions::schema::SCHEMA;
 use paddock_model::permissions::tuples::{Holder, Thing, Tuple, Tuples};
-use paddock_model::permissions::{Object, Relation, Scope, Subject};
+use paddock_model::permissions::{Object, Relation};
+use paddock_model::scopes::Scope;
+use paddock_model::subjects::Subject;
 use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result};
 use paddock_store::relations::Change;
@@ -153,7 +155,7 @@ pub fn decide(engine: &Engine, caller: &Caller, relation: &str, object: &Thing) 
 }
 
 /// Lets the caller pass, or says what is missing.
-pub fn require(engine: &Engine, caller: &Caller, relation: Relation, object: Object) -> Result<()> {
+pub fn require(engine: &Engine, caller: &Caller, relation: Relation, object: &Object) -> Result<()> {
     require_on(engine, caller, relation.name(), &object.thing())
 }
 
@@ -183,9 +185,7 @@ pub(crate) fn require_on(engine: &Engine, caller: &Caller, relation: &str, objec
 /// Whether the subject's account is open. It is asked on every request, and answered from memory.
 pub fn is_active(engine: &Engine, subject: &Subject) -> bool {
     match subject {
-        Subject::User(id) => {
-            holds(engine, &subject.thing(), Relation::Holder.name(), &Object::UserAccount(*id).thing())
-        }
+        Subject::User(id) => holds(engine, &subject.thing(), Relation::Holder.name(), &id.account().thing()),
         // A machine's account is its issuer's affair.
         Subject::ServiceAccount(_) => true,
     }
@@ -205,7 +205,7 @@ pub fn scope_of(engine: &Engine, caller: &Caller, relation: Relation) -> Scope {
     let known = engine.permissions.known();
     let holds =
         |relation: &str, object: &Thing| check::check(&SCHEMA, &known.tuples, &subject, relation, object);
-    if holds(Relation::Admin.name(), &Object::System.thing()) {
+    if holds(Relation::Admin.name(), &Object::system().thing()) {
         return Scope::Everything;
     }
     let reached = known.tuples.within_reach(&subject);
@@ -223,7 +223,7 @@ pub(crate) fn emulator_scope(engine: &Engine, caller: &Caller) -> EmulatorScope 
     let (subject, known) = (owner.thing(), engine.permissions.known());
     let holds =
         |relation: &str, object: &Thing| check::check(&SCHEMA, &known.tuples, &subject, relation, object);
-    if holds(Relation::Admin.name(), &Object::System.thing()) {
+    if holds(Relation::Admin.name(), &Object::system().thing()) {
         return EmulatorScope { all_of: Scope::Everything, owner, own_in: nothing(), granted: Vec::new() };
     }
     let reached = known.tuples.reach(&subject);
@@ -248,7 +248,7 @@ pub(crate) fn emulator_scope(engine: &Engine, caller: &Caller) -> EmulatorScope 
 }
 
 /// What the caller may not see is answered like what is not there; only the audit is told the difference.
-pub(crate) fn invisible(engine: &Engine, noun: &'static str, object: Object) -> Error {
+pub(crate) fn invisible(engine: &Engine, noun: &'static str, object: &Object) -> Error {
     let thing = object.thing();
     let absent = Error::not_found(noun);
     let there = engine.permissions.known().tuples.knows(&thing, &["system", "tenant"]);
@@ -350,8 +350,8 @@ pub fn require_insight<'a>(
         let tenant = Thing::parse(object).and_then(|thing| tenant_of(engine, &thing));
         let relation = Relation::CanViewMembers;
         match tenant {
-            Some(tenant) => require(engine, caller, relation, Object::Tenant(tenant))?,
-            None => require(engine, caller, Relation::Admin, Object::System)?,
+            Some(tenant) => require(engine, caller, relation, &tenant.object())?,
+            None => require(engine, caller, Relation::Admin, &Object::system())?,
         }
     }
     Ok(())
@@ -430,7 +430,7 @@ pub fn summarise(engine: &Engine, caller: &Caller, after: Option<&str>) -> Summa
         let rights = SCHEMA.relations(&object.kind).filter(|relation| relation.starts_with("can_"));
         rights.filter(|relation| open(relation, object)).map(str::to_owned).collect()
     };
-    let system = Object::System.thing();
+    let system = Object::system().thing();
     let reached = known.tuples.reach(&subject);
     let mut tenants: Vec<&Thing> =
         reached.keys().filter(|thing| &*thing.kind == "tenant" && open("can_view", thing)).collect();

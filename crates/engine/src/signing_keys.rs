@@ -1,4 +1,4 @@
-//! Signing keys: made once, shared by all replicas.
+//! Signing keys: the first is made when it is needed, the next by a loop; all replicas share them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -27,7 +27,7 @@ pub async fn list(engine: &Engine) -> Result<Vec<SigningKey>> {
     Ok(vec![key])
 }
 
-fn generate(engine: &Engine) -> Result<SigningKey> {
+pub(crate) fn generate(engine: &Engine) -> Result<SigningKey> {
     let failed = |_| Error::internal("no signing key could be made");
     let private = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(failed)?;
     let pair = Ed25519KeyPair::from_pkcs8(private.as_ref())

@@ -1,10 +1,10 @@
 //! Snapshots: what emulators boot from, and which of them a newcomer gets.
 
 use paddock_model::caller::Caller;
-use paddock_model::emulators::DeviceType;
+use paddock_model::devices::DeviceType;
 use paddock_model::error::Kind;
 use paddock_model::page::{Page, PageRequest};
-use paddock_model::permissions::{Object, Relation};
+use paddock_model::permissions::Relation;
 use paddock_model::slug::Slug;
 use paddock_model::snapshots::{Snapshot, SnapshotFilter};
 use paddock_model::tenants::TenantId;
@@ -52,7 +52,8 @@ pub(crate) async fn find(engine: &Engine, tx: &mut Tx, caller: &Caller, name: &s
     let name = Slug::parse(name).ok_or_else(|| Error::not_found("snapshot"))?;
     let scope = permissions::scope(engine, caller);
     let snapshot = snapshots::find(tx, &scope, &name).await?;
-    snapshot.ok_or_else(|| permissions::invisible(engine, "snapshot", Object::Snapshot(name)))
+    snapshot
+        .ok_or_else(|| permissions::invisible(engine, "snapshot", &paddock_model::snapshots::object(&name)))
 }
 
 /// The snapshot that a new emulator is to boot from: the one that is named, or the newest deployable promoted root that
@@ -67,7 +68,7 @@ pub(crate) async fn choose(
 ) -> Result<Snapshot> {
     if let Some(name) = named {
         let snapshot = find(engine, tx, caller, name).await?;
-        permissions::require(engine, caller, Relation::CanDeploy, snapshot.object())?;
+        permissions::require(engine, caller, Relation::CanDeploy, &snapshot.object())?;
         if snapshot.tenant.is_some_and(|owner| owner != tenant) {
             let detail =
                 "The snapshot belongs to another tenant than the emulator would. Use the snapshot's tenant.";

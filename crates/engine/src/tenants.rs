@@ -5,7 +5,8 @@ use paddock_model::error::{Kind, Problem};
 use paddock_model::expected::Expected;
 use paddock_model::page::{Page, PageRequest};
 use paddock_model::permissions::tuples::Holder;
-use paddock_model::permissions::{Object, Relation, Scope};
+use paddock_model::permissions::{Object, Relation};
+use paddock_model::scopes::Scope;
 use paddock_model::tenants::{Tenant, TenantFilter, TenantId, TenantSpec};
 use paddock_model::{Error, Result};
 use paddock_store::{Tx, api_keys, emulators, groups, relations, snapshots, tenant_usage, tenants};
@@ -45,13 +46,13 @@ pub async fn meant(engine: &Engine, caller: &Caller, named: Option<TenantId>) ->
 pub async fn create(engine: &Engine, caller: &Caller, spec: TenantSpec) -> Result<Tenant> {
     let now = engine.now();
     let mut tx = engine.store.begin().await?;
-    permissions::require(engine, caller, Relation::CanCreateTenant, Object::System)?;
+    permissions::require(engine, caller, Relation::CanCreateTenant, &Object::system())?;
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
         return Ok(earlier);
     }
     let tenant = Tenant::new(TenantId::new(now, engine.random()), spec, now);
     tenants::insert(&mut tx, &tenant).await.map_err(|error| name_taken(error, &tenant))?;
-    let system = Holder::One(Object::System.thing());
+    let system = Holder::One(Object::system().thing());
     relations::give(&mut tx, &tenant.object().given_to("system", system), now).await?;
     let details = json!({ "name": tenant.name });
     audit::record(engine, &mut tx, caller, "tenants.create", Some(tenant.id), tenant.object(), details)
@@ -71,7 +72,7 @@ pub async fn update(
 ) -> Result<Tenant> {
     let mut tx = engine.store.begin().await?;
     let tenant = find_to_change(engine, &mut tx, caller, id).await?;
-    permissions::require(engine, caller, Relation::CanUpdate, tenant.object())?;
+    permissions::require(engine, caller, Relation::CanUpdate, &tenant.object())?;
     expected.require(tenant.generation)?;
     let changed = tenant.clone().changed(spec, engine.now());
     tenants::update(&mut tx, &tenant, &changed).await.map_err(|error| name_taken(error, &changed))?;
@@ -85,7 +86,7 @@ pub async fn update(
 pub async fn delete(engine: &Engine, caller: &Caller, id: TenantId, expected: &Expected) -> Result<()> {
     let mut tx = engine.store.begin().await?;
     let tenant = find_to_change(engine, &mut tx, caller, id).await?;
-    permissions::require(engine, caller, Relation::CanDelete, tenant.object())?;
+    permissions::require(engine, caller, Relation::CanDelete, &tenant.object())?;
     expected.require(tenant.generation)?;
     require_empty(&mut tx, &tenant).await?;
     tenant_usage::delete(&mut tx, tenant.id).await?;
@@ -125,13 +126,13 @@ async fn require_empty(tx: &mut Tx, tenant: &Tenant) -> Result<()> {
 async fn find(engine: &Engine, tx: &mut Tx, caller: &Caller, id: TenantId) -> Result<Tenant> {
     let scope = permissions::scope(engine, caller);
     let tenant = tenants::find(tx, &scope, id).await?;
-    tenant.ok_or_else(|| permissions::invisible(engine, "tenant", Object::Tenant(id)))
+    tenant.ok_or_else(|| permissions::invisible(engine, "tenant", &id.object()))
 }
 
 async fn find_to_change(engine: &Engine, tx: &mut Tx, caller: &Caller, id: TenantId) -> Result<Tenant> {
     let scope = permissions::scope(engine, caller);
     let tenant = tenants::find_to_change(tx, &scope, id).await?;
-    tenant.ok_or_else(|| permissions::invisible(engine, "tenant", Object::Tenant(id)))
+    tenant.ok_or_else(|| permissions::invisible(engine, "tenant", &id.object()))
 }
 
 fn name_taken(error: paddock_store::Error, tenant: &Tenant) -> Error {

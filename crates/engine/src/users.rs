@@ -7,7 +7,9 @@ use paddock_model::error::{Fault, Kind};
 use paddock_model::expected::Expected;
 use paddock_model::page::{Page, PageRequest};
 use paddock_model::permissions::tuples::{Holder, Tuple};
-use paddock_model::permissions::{Object, Relation, Scope, Subject};
+use paddock_model::permissions::{Object, Relation};
+use paddock_model::scopes::Scope;
+use paddock_model::subjects::Subject;
 use paddock_model::users::{Account, FIRST_ADMIN, User, UserFilter, UserId, UserSpec};
 use paddock_model::{Error, Result};
 use paddock_store::{Tx, relations, users};
@@ -24,7 +26,7 @@ pub async fn ensure_first_admin(
     keep: impl FnOnce(&str) -> std::io::Result<()>,
 ) -> Result<Option<String>> {
     if let Some(admin) = users::find_by_login(&mut engine.store.read().await?, FIRST_ADMIN).await? {
-        if !permissions::is_active(engine, &admin.subject()) && admin.disabled_at.is_none() {
+        if !permissions::is_active(engine, &Subject::from(&admin)) && admin.disabled_at.is_none() {
             // Made before accounts were relations.
             let mut tx = engine.store.begin().await?;
             open_account(engine, &mut tx, &admin).await?;
@@ -44,8 +46,8 @@ pub async fn ensure_first_admin(
         outcome => outcome?,
     }
     open_account(engine, &mut tx, &user).await?;
-    let admin = Holder::One(user.subject().thing());
-    relations::give(&mut tx, &Object::System.given_to("admin", admin), now).await?;
+    let admin = Holder::One(Subject::from(&user).thing());
+    relations::give(&mut tx, &Object::system().given_to("admin", admin), now).await?;
     let actor = Actor { request_id: "first-start".to_owned(), ..Actor::default() };
     audit::record(
         engine,
@@ -94,7 +96,7 @@ pub async fn list(
     page: PageRequest,
 ) -> Result<Page<Seen>> {
     let everyone =
-        permissions::decide(engine, caller, Relation::CanListUsers.name(), &Object::System.thing())
+        permissions::decide(engine, caller, Relation::CanListUsers.name(), &Object::system().thing())
             == permissions::Decision::Allowed;
     let mut tx = engine.store.read().await?;
     let known = if everyone { None } else { Some(acquaintances(engine, &mut tx, caller).await?) };
@@ -107,7 +109,7 @@ pub async fn list(
 pub async fn get(engine: &Engine, caller: &Caller, id: UserId) -> Result<Seen> {
     let mut tx = engine.store.read().await?;
     let absent = || Error::not_found("user");
-    let in_full = permissions::decide(engine, caller, "can_view", &Object::UserAccount(id).thing())
+    let in_full = permissions::decide(engine, caller, "can_view", &id.account().thing())
         == permissions::Decision::Allowed;
     if !in_full && !acquaintances(engine, &mut tx, caller).await?.contains(&id) {
         return Err(absent());
@@ -122,7 +124,7 @@ async fn acquaintances(engine: &Engine, tx: &mut Tx, caller: &Caller) -> Result<
     if let Scope::Tenants(tenants) = permissions::scope_of(engine, caller, Relation::CanViewMembers) {
         for tenant in tenants {
             for role in paddock_model::members::Role::ALL {
-                for tuple in relations::given(tx, &Object::Tenant(tenant).thing(), role.relation()).await? {
+                for tuple in relations::given(tx, &tenant.object().thing(), role.relation()).await? {
                     if let Holder::One(one) = tuple.holder {
                         found.extend(UserId::parse(&one.id));
                     }
@@ -146,7 +148,7 @@ pub struct NewUser {
 pub async fn create(engine: &Engine, caller: &Caller, new: NewUser) -> Result<(User, Option<Invited>)> {
     let now = engine.now();
     let mut tx = engine.store.begin().await?;
-    permissions::require(engine, caller, Relation::Admin, Object::System)?;
+    permissions::require(engine, caller, Relation::Admin, &Object::system())?;
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
         return Ok((earlier, None));
     }
@@ -182,11 +184,14 @@ pub struct External<'a> {
     pub name: Option<&'a str>,
     /// Only if the provider has verified it.
     pub email: Option<&'a str>,
+    /// Whether they are to be a global admin from the first moment on.
+    pub admin: bool,
 }
 
-/// The user whom an identity provider has recognised; the first time, an account is made. It starts without any right.
+/// The user whom an identity provider has recognised; the first time, an account is made. It starts without
+/// any right, unless they are to be an admin.
 pub async fn ensure_external(engine: &Engine, external: External<'_>) -> Result<User> {
-    let External { issuer, subject, name, email } = external;
+    let External { issuer, subject, name, email, admin } = external;
     if let Some(user) = users::find_external(&mut engine.store.read().await?, issuer, subject).await? {
         return Ok(user);
     }
@@ -205,13 +210,25 @@ pub async fn ensure_external(engine: &Engine, external: External<'_>) -> Result<
         outcome => outcome?,
     }
     open_account(engine, &mut tx, &user).await?;
+    if admin {
+        let holder = Holder::One(Subject::from(&user).thing());
+        relations::give(&mut tx, &Object::system().given_to("admin", holder), now).await?;
+    }
     let actor = Actor {
-        subject: Some(user.subject().to_string()),
+        subject: Some(Subject::from(&user).to_string()),
         request_id: "sign-in".to_owned(),
         ..Actor::default()
     };
-    audit::record(engine, &mut tx, actor, "users.create", None, user.object(), json!({ "issuer": issuer }))
-        .await?;
+    audit::record(
+        engine,
+        &mut tx,
+        actor,
+        "users.create",
+        None,
+        user.object(),
+        json!({ "issuer": issuer, "admin": admin }),
+    )
+    .await?;
     engine.commit(tx).await?;
     Ok(user)
 }
@@ -228,15 +245,16 @@ pub async fn update(
     let mut tx = engine.store.begin().await?;
     relations::hold(&mut tx).await?;
     let user = users::find_to_change(&mut tx, id).await?.ok_or_else(|| Error::not_found("user"))?;
-    permissions::require(engine, caller, Relation::CanEdit, user.object())?;
+    permissions::require(engine, caller, Relation::CanEdit, &user.object())?;
     expected.require(user.generation)?;
     let changed = user.clone().changed(spec, engine.now());
     if user.disabled_at.is_some() != changed.disabled_at.is_some() {
-        permissions::require(engine, caller, Relation::Admin, Object::System)?;
+        permissions::require(engine, caller, Relation::Admin, &Object::system())?;
         if changed.disabled_at.is_some() {
             let closed = [user.holds_account()];
-            permissions::require_an_admin_left(&mut tx, &Object::System.thing(), &closed).await?;
+            permissions::require_an_admin_left(&mut tx, &Object::system().thing(), &closed).await?;
             relations::take_back(&mut tx, &closed[0]).await?;
+            passwords::sign_out(&mut tx, user.id, None).await?;
         } else {
             relations::give(&mut tx, &user.holds_account(), engine.now()).await?;
         }

@@ -10,9 +10,9 @@ use paddock_model::caller::Caller;
 use paddock_model::credentials::{Credential, CredentialKind};
 use paddock_model::idempotency_keys::Once;
 use paddock_model::labels::Labels;
-use paddock_model::permissions::Subject;
 use paddock_model::ports::{ManualClock, SeededRandom};
 use paddock_model::slug::Slug;
+use paddock_model::subjects::Subject;
 use paddock_model::tenants::{TenantFilter, TenantSpec};
 use paddock_model::users::UserId;
 

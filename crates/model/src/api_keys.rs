@@ -5,11 +5,19 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
+use crate::permissions::Object;
 use crate::ports::Random;
 use crate::tenants::TenantId;
 use crate::users::UserId;
 
 crate::id!(ApiKeyId, "key");
+
+impl ApiKeyId {
+    /// No type of the model: rights on a key follow from its tenant and its owner.
+    pub fn object(self) -> Object {
+        Object::new("api_key", self)
+    }
+}
 
 pub const PREFIX: &str = "pdk_";
 const RANDOM: usize = 32;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::credentials::Credential;
 use crate::idempotency_keys::Once;
-use crate::permissions::Subject;
+use crate::subjects::Subject;
 
 #[derive(Debug, Clone)]
 pub struct Caller {

@@ -6,24 +6,22 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
+use crate::devices::{DeviceIdentity, DeviceType, Observed, Phase};
 use crate::labels::{LabelSelector, Labels};
 use crate::layers::DiskId;
-use crate::permissions::{Object, Scope, Subject};
+use crate::permissions::Object;
 use crate::ports::Random;
-use crate::ports::emulator_hosts::{DeviceIdentity, Observed, Phase};
+use crate::scopes::Scope;
 use crate::slug::Slug;
+use crate::subjects::Subject;
 use crate::tenants::TenantId;
 
 crate::id!(EmulatorId, "emu");
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DeviceType {
-    Phone,
-    Tablet,
-    Automotive,
-    Tv,
-    Wear,
+impl EmulatorId {
+    pub fn object(self) -> Object {
+        Object::new("emulator", self)
+    }
 }
 
 macro_rules! named {
@@ -46,8 +44,6 @@ macro_rules! named {
         }
     };
 }
-
-named! { DeviceType: Phone = "phone", Tablet = "tablet", Automotive = "automotive", Tv = "tv", Wear = "wear" }
 
 /// What its owner wants of an emulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -349,7 +345,7 @@ impl Emulator {
     }
 
     pub fn object(&self) -> Object {
-        Object::Emulator(self.id)
+        self.id.object()
     }
 
     /// When nobody has used it for too long.

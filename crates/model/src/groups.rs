@@ -10,6 +10,12 @@ use crate::tenants::TenantId;
 
 crate::id!(GroupId, "grp");
 
+impl GroupId {
+    pub fn object(self) -> Object {
+        Object::new("group", self)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     pub id: GroupId,
@@ -44,7 +50,7 @@ impl Group {
     }
 
     pub fn object(&self) -> Object {
-        Object::Group(self.id)
+        self.id.object()
     }
 
     /// Everyone in the group.

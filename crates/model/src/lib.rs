@@ -2,8 +2,12 @@
 
 pub mod api_keys;
 pub mod audit;
+pub mod authorizations;
 pub mod caller;
 pub mod credentials;
+pub mod device_authorizations;
+pub mod devices;
+pub mod drivers;
 pub mod emulators;
 pub mod error;
 pub mod expected;
@@ -13,14 +17,19 @@ pub mod idempotency_keys;
 pub mod invitations;
 pub mod labels;
 pub mod layers;
+pub mod lifetimes;
 pub mod members;
 pub mod page;
 pub mod permissions;
 pub mod ports;
+pub mod scopes;
+pub mod sessions;
 pub mod signing_keys;
 pub mod slug;
 pub mod snapshots;
+pub mod subjects;
 pub mod tenants;
+pub mod tokens;
 pub mod users;
 
 pub use error::{Error, Result};

@@ -1,8 +1,4 @@
-//! The doors to the world: disks, devices, and what every rule needs, the time and randomness. Tests hold those two.
-
-pub mod disk_pools;
-pub mod drivers;
-pub mod emulator_hosts;
+//! The doors to the world that every rule needs: the time and randomness. Tests hold both.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -4,13 +4,17 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::Timestamp;
-use crate::emulators::DeviceType;
+use crate::devices::{DeviceType, Image};
 use crate::labels::{LabelSelector, Labels};
 use crate::layers::LayerId;
 use crate::permissions::Object;
-use crate::ports::emulator_hosts::Image;
 use crate::slug::Slug;
 use crate::tenants::TenantId;
+
+/// A snapshot as something that rights are held on: its name is its identifier.
+pub fn object(name: &Slug) -> Object {
+    Object::new("snapshot", name)
+}
 
 /// Names that stand for something else below `/snapshots/`.
 pub const RESERVED: &[&str] = &["tree", "diskpool"];
@@ -93,7 +97,7 @@ impl Snapshot {
     }
 
     pub fn object(&self) -> Object {
-        Object::Snapshot(self.name.clone())
+        object(&self.name)
     }
 }
 

@@ -9,6 +9,12 @@ use crate::slug::Slug;
 
 crate::id!(TenantId, "ten");
 
+impl TenantId {
+    pub fn object(self) -> Object {
+        Object::new("tenant", self)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tenant {
     pub id: TenantId,
@@ -62,6 +68,6 @@ impl Tenant {
     }
 
     pub fn object(&self) -> Object {
-        Object::Tenant(self.id)
+        self.id.object()
     }
 }

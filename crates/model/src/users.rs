@@ -5,10 +5,17 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
-use crate::permissions::tuples::{Holder, Tuple};
-use crate::permissions::{Object, Subject};
+use crate::permissions::Object;
+use crate::permissions::tuples::{Holder, Thing, Tuple};
 
 crate::id!(UserId, "usr");
+
+impl UserId {
+    /// The account, as something that can be looked at and changed.
+    pub fn account(self) -> Object {
+        Object::new("user_account", self)
+    }
+}
 
 /// The login of the account that the first start makes.
 pub const FIRST_ADMIN: &str = "admin";
@@ -62,12 +69,8 @@ impl User {
         User { name: spec.name, email: spec.email, disabled_at, updated_at: now, generation, ..self }
     }
 
-    pub fn subject(&self) -> Subject {
-        Subject::User(self.id)
-    }
-
     pub fn object(&self) -> Object {
-        Object::UserAccount(self.id)
+        self.id.account()
     }
 
     pub fn login(&self) -> Option<&str> {
@@ -79,11 +82,11 @@ impl User {
 
     /// Holds as long as the account is open: whoever does not hold their own account is nobody.
     pub fn holds_account(&self) -> Tuple {
-        self.object().given_to("holder", Holder::One(self.subject().thing()))
+        self.object().given_to("holder", Holder::One(Thing::new("user", &self.id.to_string())))
     }
 
     pub fn account_belongs_to_system(&self) -> Tuple {
-        self.object().given_to("system", Holder::One(Object::System.thing()))
+        self.object().given_to("system", Holder::One(Object::system().thing()))
     }
 }
 

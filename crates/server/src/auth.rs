@@ -5,18 +5,33 @@
 pub mod access_token;
 pub mod api_key;
 mod caller;
-mod jwt_crypto;
+pub mod issuers;
+mod jwks;
+pub mod jwt;
+pub mod relying_party;
+mod service_account;
+mod single_sign_on;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use moka::sync::Cache;
+use paddock_engine::Engine;
 use paddock_model::credentials::Credential;
-use paddock_model::permissions::Subject;
-use paddock_model::{Error, Result};
+use paddock_model::subjects::Subject;
+use paddock_model::{Error, Result, Timestamp};
+use ring::digest::{SHA256, digest};
 
 pub use caller::{Caller, RateLimit, Recognised};
-pub use jwt_crypto::install as install_crypto;
 
+use crate::config::issuers::Kind as IssuerKind;
 use access_token::AccessTokens;
+use issuers::{Issuers, KeysThen};
+use jwt::Unverified;
+
+const REMEMBERED: u64 = 100_000;
+/// A token is verified anew after that time at the latest, by the keys as they are then.
+const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 
 /// What a valid credential says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,8 +43,8 @@ pub struct Identity {
 /// The kinds of credentials, by syntax.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Signed by us.
-    AccessToken,
+    /// Signed by us or by an issuer; which one, the token says.
+    Signed,
     /// One of our keys, which open the device API only.
     ApiKey,
     /// Of a kind that exists, but that this server is not set up for.
@@ -68,23 +83,35 @@ impl Kind {
         if FOREIGN_PREFIXES.iter().any(|prefix| credential.starts_with(prefix)) {
             return Some(Kind::NotSupported);
         }
-        (credential.starts_with("eyJ") && credential.split('.').count() == 3).then_some(Kind::AccessToken)
+        (credential.split('.').count() == 3).then_some(Kind::Signed)
     }
 }
 
 /// Every way to prove who one is.
 pub struct Credentials {
+    engine: Engine,
     access_tokens: AccessTokens,
+    issuers: Arc<Issuers>,
+    /// By digest, so that no token stands in memory longer than its request.
+    verified: Cache<[u8; 32], Remembered>,
+}
+
+/// A token that was found good, and for how long that holds.
+#[derive(Clone)]
+struct Remembered {
+    identity: Identity,
+    until: Timestamp,
+    keys: Option<KeysThen>,
 }
 
 impl Credentials {
-    pub fn new(access_tokens: AccessTokens) -> Self {
-        Credentials { access_tokens }
+    pub fn new(engine: Engine, access_tokens: AccessTokens, issuers: Arc<Issuers>) -> Self {
+        Credentials { engine, access_tokens, issuers, verified: Cache::new(REMEMBERED) }
     }
 
     pub async fn verify(&self, credential: &str) -> Result<Identity> {
         match Kind::of(credential) {
-            Some(Kind::AccessToken) => self.access_tokens.verify(credential).await,
+            Some(Kind::Signed) => self.verify_signed(credential).await,
             Some(Kind::ApiKey) => Err(Error::unauthenticated(
                 "credential_type_not_supported",
                 "An API key opens the device API (/v1/devices) only. Send an access token.",
@@ -95,6 +122,50 @@ impl Credentials {
             )),
             None => Err(invalid()),
         }
+    }
+
+    async fn verify_signed(&self, text: &str) -> Result<Identity> {
+        if text.len() > jwt::LONGEST {
+            return Err(invalid());
+        }
+        let digest: [u8; 32] =
+            digest(&SHA256, text.as_bytes()).as_ref().try_into().map_err(Error::internal)?;
+        let now = self.engine.now();
+        if let Some(known) = self.verified.get(&digest)
+            && now < known.until
+            && known.keys.as_ref().is_none_or(KeysThen::still_hold)
+        {
+            return Ok(known.identity);
+        }
+        let token = Unverified::parse(text).map_err(|jwt::Flaw(reason)| {
+            tracing::info!(reason, "a token is refused");
+            invalid()
+        })?;
+        let issuer = token.issuer().ok_or_else(invalid)?;
+        let (identity, keys, holds) = if issuer == access_token::ISSUER {
+            (self.access_tokens.verify(token).await?, None, REMEMBERED_FOR)
+        } else {
+            // Nobody is asked about a token whose issuer is not one of ours.
+            let issuer = self.issuers.find(issuer).ok_or_else(invalid)?;
+            match issuer.settings.kind {
+                IssuerKind::Sso => {
+                    let (identity, keys) = single_sign_on::verify(&self.engine, issuer, token).await?;
+                    (identity, Some(keys), REMEMBERED_FOR)
+                }
+                IssuerKind::ServiceAccount => {
+                    let (identity, keys) = service_account::verify(&self.engine, issuer, token).await?;
+                    (identity, Some(keys), REMEMBERED_FOR)
+                }
+                IssuerKind::ReviewedServiceAccount => {
+                    let identity = service_account::review(&self.engine, issuer, text, token).await?;
+                    (identity, None, service_account::REVIEW_HOLDS)
+                }
+            }
+        };
+        let end = identity.credential.expires_at.unwrap_or(now);
+        let known = Remembered { identity: identity.clone(), until: end.min(now + holds), keys };
+        self.verified.insert(digest, known);
+        Ok(identity)
     }
 }
 
@@ -114,7 +185,7 @@ mod tests {
     #[test]
     fn the_syntax_alone_tells_the_kind() {
         for (credential, kind) in [
-            ("eyJhbGciOi.eyJzdWIi.c2ln", Some(Kind::AccessToken)),
+            ("eyJhbGciOi.eyJzdWIi.c2ln", Some(Kind::Signed)),
             ("eyJhbGciOi.eyJzdWIi", None),
             ("glpat-1234", Some(Kind::NotSupported)),
             ("glcbt-eyJhbGciOi.eyJzdWIi.c2ln", Some(Kind::NotSupported)),

@@ -1,12 +1,14 @@
 //! Configuration: one table of settings, read from a file, the environment and flags, in rising order.
 
+pub mod issuers;
 mod setting;
 mod sources;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-pub use setting::{Addresses, DatabaseUrl, LogFormat, LogLevel, Origins, Seconds, Value, Whole};
+use issuers::{Issuer, IssuerUrl};
+pub use setting::{Addresses, DatabaseUrl, LogFormat, LogLevel, Origins, PublicUrl, Seconds, Value, Whole};
 pub use sources::{InForce, Refused, Source, command, load, reference};
 
 /// Declares the settings: the typed [`Config`], and the table from which flags, variables and the reference are made.
@@ -16,6 +18,8 @@ macro_rules! settings {
         #[derive(Debug, Clone)]
         pub struct Config {
             $($(#[doc = $help])+ pub $field: $type,)*
+            /// Whose tokens are accepted, besides our own.
+            pub issuers: Vec<Issuer>,
         }
 
         /// Every setting there is.
@@ -32,7 +36,7 @@ macro_rules! settings {
         impl Config {
             /// From texts that were checked before; `text` gives the one for a key.
             fn from_texts(text: impl Fn(&str) -> String) -> Result<Config, String> {
-                Ok(Config { $($field: <$type as Value>::read(&text($key))?,)* })
+                Ok(Config { $($field: <$type as Value>::read(&text($key))?,)* issuers: Vec::new() })
             }
         }
     };
@@ -67,6 +71,22 @@ settings! {
     cors_origins, "cors.origins": Origins = "";
     /// Addresses of proxies in front of this server, separated by commas; their X-Forwarded-For is believed.
     trusted_proxies, "proxies.trusted": Addresses = "";
+    /// An OpenID issuer whose access tokens are accepted and where people sign in; for several see [[issuers]].
+    sso_issuer, "sso.issuer": Option<IssuerUrl> = "";
+    /// What that issuer's tokens must say in `aud`.
+    sso_audience, "sso.audience": Option<String> = "";
+    /// Our client there, for signing in with a browser; it is public, that is, it has no secret.
+    sso_client_id, "sso.client_id": Option<String> = "";
+    /// Address by which browsers and command lines reach this server; without it, what they write themselves.
+    public_url, "public.url": Option<PublicUrl> = "";
+    /// How long a browser stays signed in without being used.
+    idle_session, "sign_in.idle_seconds": Seconds<60, 31_536_000> = "28800";
+    /// How long a browser stays signed in at most.
+    session, "sign_in.session_seconds": Seconds<60, 31_536_000> = "2592000";
+    /// How long a command line stays signed in without being used.
+    refresh_token, "sign_in.refresh_seconds": Seconds<60, 31_536_000> = "2592000";
+    /// How long a key signs access tokens before the next one does.
+    signing_key, "sign_in.key_seconds": Seconds<3600, 31_536_000> = "2592000";
     /// How log lines look; auto means human on a terminal and json elsewhere.
     log_format, "log.format": LogFormat = "auto";
     /// What is logged: error, warn, info, debug, trace, or a filter such as info,paddock_store=debug.
@@ -101,6 +121,9 @@ settings! {
     stuck_after, "loops.stuck_seconds": Seconds<1, 86400> = "300";
 }
 
+/// The id of the issuer that the settings `sso.…` describe.
+const SSO: &str = "sso";
+
 impl Default for Config {
     fn default() -> Self {
         let default = |key: &str| {
@@ -124,6 +147,26 @@ impl Config {
                 self.listen
             ));
         }
+        match (&self.sso_issuer, &self.sso_audience) {
+            (None, None) if self.sso_client_id.is_none() => {}
+            (Some(url), Some(_)) => {
+                if self.issuers.iter().any(|issuer| issuer.url == url.0 || issuer.id == SSO) {
+                    found.push(format!(
+                        "sso.issuer: [[issuers]] lists it, or one called {SSO}, already: leave one out"
+                    ));
+                }
+            }
+            _ => found.push("sso.issuer and sso.audience belong together: set both or neither".to_owned()),
+        }
         found
+    }
+
+    /// Adds the one issuer that the settings `sso.…` describe.
+    fn add_sso_issuer(&mut self) {
+        if let (Some(url), Some(audience)) = (&self.sso_issuer, &self.sso_audience) {
+            let clients = self.sso_client_id.iter().cloned().collect();
+            let usual = Issuer::sso(SSO, &url.0, audience);
+            self.issuers.push(Issuer { client_id: self.sso_client_id.clone(), clients, ..usual });
+        }
     }
 }

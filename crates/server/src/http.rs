@@ -3,16 +3,22 @@
 pub mod admins;
 pub mod api_keys;
 pub mod audit;
+mod browser;
 pub mod conventions;
+mod device;
 pub mod emulators;
+mod external_sign_in;
 pub mod grants;
 pub mod groups;
 pub mod health;
 pub mod invitations;
 pub mod members;
 pub mod meta;
+mod oauth;
 pub mod openapi;
+mod pages;
 pub mod permissions;
+pub mod sign_in;
 pub mod snapshots;
 pub mod tenants;
 pub mod users;
@@ -38,6 +44,7 @@ use conventions::schemas::Schemas;
 use conventions::{Limits, keep_conventions, method_not_allowed, no_such_path};
 use health::Health;
 use openapi::Document;
+use sign_in::SignIn;
 
 /// What every handler may reach.
 #[derive(Clone)]
@@ -54,6 +61,7 @@ pub struct Parts {
     pub document: Document,
     pub health: Health,
     pub metrics: PrometheusHandle,
+    pub sign_in: SignIn,
     pub build: meta::Build,
 }
 
@@ -88,15 +96,29 @@ fn api() -> OpenApiRouter<App> {
         .merge(users::routes())
 }
 
+/// How people and their programs get a credential: pages and OAuth, open to all.
+fn sign_in() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .merge(sign_in::routes())
+        .merge(external_sign_in::routes())
+        .merge(device::routes())
+        .merge(oauth::routes())
+}
+
+/// Everything there is, with what it says of itself.
+fn described() -> OpenApiRouter<App> {
+    OpenApiRouter::new().nest("/api/v1", api()).merge(sign_in()).merge(meta::routes())
+}
+
 /// The contract as the code says it, with the limits that are in force.
 pub fn document(config: &Config) -> Document {
-    let (_, described) = OpenApiRouter::new().nest("/api/v1", api()).merge(meta::routes()).split_for_parts();
+    let (_, described) = described().split_for_parts();
     Document::complete(&described, config)
 }
 
 /// Everything there is.
 pub fn everything(app: &App) -> Surface {
-    let (routes, _) = OpenApiRouter::new().nest("/api/v1", api()).merge(meta::routes()).split_for_parts();
+    let (routes, _) = described().split_for_parts();
     surface(routes, app)
 }
 

@@ -91,6 +91,7 @@ fn run(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
             for InForce { setting, value, source } in sources {
                 println!("{} = {value:?}  # {source}", setting.key);
             }
+            config.issuers.iter().for_each(|issuer| print!("\n{}", issuer.show()));
             Ok(())
         }
         Some("audit") => runtime()?.block_on(verify_audit(&config)),
@@ -146,7 +147,8 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
         .set(1.0);
     tracing::info!(address = %server.address, data = %config.data.display(), "serving");
     if let Some(password) = &server.first_password {
-        welcome(password);
+        let scheme = if config.tls_certificate.is_some() { "https" } else { "http" };
+        welcome(password, &format!("{scheme}://{}", server.address));
     }
     // Outside systemd nobody listens, and that is fine.
     let _ = sd_notify::notify(&[NotifyState::Ready]);
@@ -167,10 +169,11 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
 }
 
 /// Shown once, and only on a terminal: everything else is a log, and no log may hold a password.
-fn welcome(password: &str) {
+fn welcome(password: &str, url: &str) {
     if std::io::stdout().is_terminal() {
         println!("The first admin is `admin` with the password {password}");
     }
     println!("The first admin's password is kept in the data folder, in the file admin-password.");
-    println!("Until there is a page to sign in with it, `paddockd admin token --data DIR` lets you in.");
+    println!("Open {url} to sign in as `admin`, or sign in with `paddock auth login`.");
+    println!("Whoever can read the data folder gets in with `paddockd admin token --data DIR`, too.");
 }

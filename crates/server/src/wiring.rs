@@ -14,13 +14,15 @@ use paddock_drivers::clock::SystemClock;
 use paddock_drivers::random::OsRandom;
 use paddock_engine::reconcile::{self, Loop, Runner};
 use paddock_engine::{DatabaseLocation, Engine, users};
+use paddock_model::lifetimes::Lifetimes;
 use paddock_model::ports::{Clock, Random};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::auth::Credentials;
 use crate::auth::access_token::AccessTokens;
-use crate::auth::{Credentials, install_crypto};
+use crate::auth::issuers::Issuers;
 use crate::config::Config;
 use crate::http::conventions::Limits;
 use crate::http::conventions::cross_origin::CrossOrigin;
@@ -29,6 +31,7 @@ use crate::http::conventions::rates::Rates;
 use crate::http::conventions::schemas::Schemas;
 use crate::http::health::Health;
 use crate::http::meta::Build;
+use crate::http::sign_in::SignIn;
 use crate::http::{self, App, Parts};
 use crate::listener::{self, Threads};
 
@@ -74,7 +77,6 @@ impl World {
 
 /// Joins the database of a server that has been started before, and changes nothing about it.
 pub async fn join(config: &Config, world: &World) -> anyhow::Result<Engine> {
-    install_crypto();
     if config.database_url.is_none() && !config.data.join(DATABASE_FILE).exists() {
         bail!(
             "there is no database in {}; is --data right? A first start of paddockd makes one",
@@ -96,6 +98,15 @@ fn location(config: &Config) -> anyhow::Result<DatabaseLocation> {
     Ok(DatabaseLocation::Sqlite(path))
 }
 
+fn lifetimes(config: &Config) -> Lifetimes {
+    Lifetimes {
+        idle_session: config.idle_session.0,
+        session: config.session.0,
+        refresh_token: config.refresh_token.0,
+        signing_key: config.signing_key.0,
+    }
+}
+
 /// Starts everything; returns when requests are served.
 pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
     let settings = listener::Settings::from_config(config)?;
@@ -108,18 +119,21 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
         None => None,
     };
     let metrics = metrics()?;
-    install_crypto();
-    let engine = Engine::open(&location(config)?, world.clock.clone(), world.random.clone()).await?;
+    let engine = Engine::open(&location(config)?, world.clock.clone(), world.random.clone())
+        .await?
+        .with_lifetimes(lifetimes(config));
     let file = config.data.join(PASSWORD_FILE);
     let first_password = users::ensure_first_admin(&engine, |password| keep_secret(&file, password)).await?;
 
     let loops = reconcile::Settings { lease: config.lease.0, stuck_after: config.stuck_after.0 };
     let runner = Runner::start(&engine, world.loops, loops);
     let draining = CancellationToken::new();
+    let issuers = Arc::new(Issuers::new(&engine, &config.issuers)?);
+    let access_tokens = AccessTokens::load(&engine).await?;
     let document = http::document(config);
     let app = App::new(Parts {
         engine: engine.clone(),
-        credentials: Credentials::new(AccessTokens::load(&engine).await?),
+        credentials: Credentials::new(engine.clone(), access_tokens, issuers.clone()),
         limits: Limits {
             body_bytes: config.body_bytes.0 as usize,
             body_time: config.body_time.0,
@@ -136,8 +150,13 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
         ),
         schemas: Schemas::new(document.value["components"].clone()),
         document,
-        health: Health::new(engine.clone(), runner.status(), draining.clone()),
+        health: Health::new(engine.clone(), runner.status(), issuers.clone(), draining.clone()),
         metrics,
+        sign_in: SignIn::new(
+            config.public_url.clone().map(|url| url.0),
+            config.session.0,
+            issuers.for_browsers().cloned(),
+        ),
         build: world.build,
     });
 
@@ -163,6 +182,7 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
     }
     let mut chores = JoinSet::new();
     chores.spawn(tidy(app));
+    issuers.follow(&mut chores);
     Ok(Server {
         address,
         first_password,

@@ -231,9 +231,10 @@ async fn without_its_database_the_server_is_not_ready() {
         .await
         .expect("a server");
     tokio::spawn(connection);
-    let away = format!(
-        "ALTER DATABASE {name} ALLOW_CONNECTIONS false; SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
-    );
+    // In two commits: until the first is done, a loop of the server may still connect.
+    client.batch_execute(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false")).await.expect("closed");
+    let away =
+        format!("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '{name}'");
     client.batch_execute(&away).await.expect("gone");
 
     let verbose = world.send(world.anonymous("GET", "/-/readyz?verbose")).await.expect(503).text;

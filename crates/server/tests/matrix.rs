@@ -3,6 +3,7 @@
 //!
 //! `BLESS=1 cargo test -p paddock-server --test matrix` writes the table anew; read its difference before you commit it.
 
+mod issuer;
 mod world;
 
 use std::collections::BTreeMap;
@@ -10,14 +11,16 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
+use issuer::{Key, TestIssuer, section};
 use paddock_engine::reconcile::LOOPS;
 use serde_json::{Value, json};
 use world::{Contract, On, World};
 
 const TABLE: &str = "tests/matrix.txt";
 
-/// Everyone who tries. The other tenant's admin is at home in `other`, all the rest in `own`.
-const CALLERS: [&str; 13] = [
+/// Everyone who tries. The other tenant's admin is at home in `other`, all the rest in `own`; the service account
+/// is a member there.
+const CALLERS: [&str; 14] = [
     "none",
     "garbage",
     "expired",
@@ -25,6 +28,7 @@ const CALLERS: [&str; 13] = [
     "stranger",
     "leaver",
     "member",
+    "service_account",
     "operator",
     "auditor",
     "tenant_admin",
@@ -56,7 +60,16 @@ struct Stage {
 
 impl Stage {
     async fn new() -> Stage {
+        let key = Key::ed25519("cluster");
+        let cluster = TestIssuer::start(&[&key]).await;
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("paddockd.toml");
+        std::fs::write(&file, section("cluster", &cluster.url, "kind = \"service_account\""))
+            .expect("a file");
+        let file = file.display().to_string();
         let flags = [
+            "--config",
+            &file,
             "--limits-costly-per-minute",
             "1000000",
             "--limits-failed-authentications-per-minute",
@@ -83,6 +96,8 @@ impl Stage {
         credentials.insert("garbage", Some("garbage".to_owned()));
         credentials.insert("expired", Some(expired));
         credentials.insert("wrong_audience", Some(stage.world.token_for_audience("urn:other").await));
+        let account = cluster.account_claims(stage.world.server.engine.now().as_second());
+        credentials.insert("service_account", Some(key.projected(&account)));
         credentials.insert("global_admin", Some(stage.world.token.clone()));
         stage.credentials = credentials;
         stage
@@ -109,6 +124,8 @@ impl Stage {
         }
         self.world.join(&other.tenant, &self.ids["other_admin"], "admin").await;
         let path = format!("/api/v1/tenants/{}/members", own.tenant);
+        let account = json!({ "serviceAccount": "cluster/ci/runner", "role": "member" });
+        self.world.call("POST", &path, Some(account)).await.expect(201);
         let leaver = format!("{path}/{}", self.ids["leaver"]);
         self.world.call("DELETE", &leaver, None).await.expect(204);
         let body = json!({ "tenantId": own.tenant, "name": "ci", "scopes": ["device:read", "device:write"] });

@@ -3,7 +3,7 @@
 use paddock_model::Timestamp;
 use paddock_model::api_keys::{ApiKey, ApiKeyId};
 use paddock_model::page::{Page, PageRequest};
-use paddock_model::permissions::Scope;
+use paddock_model::scopes::Scope;
 use paddock_model::tenants::TenantId;
 use paddock_model::users::UserId;
 

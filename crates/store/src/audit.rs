@@ -2,7 +2,7 @@
 
 use paddock_model::audit::{Event, EventFilter, Outcome, Verified};
 use paddock_model::page::{Page, PageRequest};
-use paddock_model::permissions::Scope;
+use paddock_model::scopes::Scope;
 use paddock_model::tenants::TenantId;
 use ring::digest::{SHA256, digest};
 use uuid::Uuid;

@@ -1,12 +1,14 @@
 //! Emulators: what is wanted of each device, and what was last seen of it.
 
 use paddock_model::Timestamp;
+use paddock_model::devices::DeviceType;
 use paddock_model::emulators::{
-    Cause, DeviceType, Emulator, EmulatorFilter, EmulatorId, EmulatorScope, Reason, Seen, Wanted,
+    Cause, Emulator, EmulatorFilter, EmulatorId, EmulatorScope, Reason, Seen, Wanted,
 };
 use paddock_model::page::{Page, PageRequest};
-use paddock_model::permissions::{Scope, Subject};
+use paddock_model::scopes::Scope;
 use paddock_model::slug::Slug;
+use paddock_model::subjects::Subject;
 use paddock_model::tenants::TenantId;
 use uuid::Uuid;
 

@@ -2,7 +2,7 @@
 
 use paddock_model::groups::{Group, GroupId};
 use paddock_model::page::{Page, PageRequest};
-use paddock_model::permissions::Scope;
+use paddock_model::scopes::Scope;
 use paddock_model::slug::Slug;
 use paddock_model::tenants::TenantId;
 

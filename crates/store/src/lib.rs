@@ -17,6 +17,8 @@ mod value;
 
 pub mod api_keys;
 pub mod audit;
+pub mod authorizations;
+pub mod device_authorizations;
 pub mod disks;
 pub mod emulators;
 pub mod groups;
@@ -25,11 +27,13 @@ pub mod invitations;
 pub mod layers;
 pub mod leases;
 pub mod relations;
+pub mod sessions;
 pub mod signing_keys;
 pub mod slots;
 pub mod snapshots;
 pub mod tenant_usage;
 pub mod tenants;
+pub mod tokens;
 pub mod users;
 
 use std::path::PathBuf;

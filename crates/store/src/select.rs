@@ -2,7 +2,7 @@
 
 use paddock_model::labels::{LabelSelector, Requirement};
 use paddock_model::page::PageRequest;
-use paddock_model::permissions::Scope;
+use paddock_model::scopes::Scope;
 
 use crate::value::Value;
 

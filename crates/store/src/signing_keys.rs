@@ -11,12 +11,19 @@ const LIST: &str = "
 const INSERT: &str = "
     INSERT INTO signing_keys (id, private, public, created_at) VALUES ($1, $2, $3, $4)";
 
+const DELETE: &str = "
+    DELETE FROM signing_keys WHERE id = $1";
+
 pub async fn list(tx: &mut Tx) -> Result<Vec<SigningKey>> {
     tx.rows(LIST, &[]).await
 }
 
 pub async fn insert(tx: &mut Tx, key: &SigningKey) -> Result<()> {
     tx.execute_one(INSERT, args![&key.id, &key.private, &key.public, key.created_at]).await
+}
+
+pub async fn delete(tx: &mut Tx, id: &str) -> Result<()> {
+    tx.execute(DELETE, args![id]).await.map(drop)
 }
 
 impl FromRow for SigningKey {

@@ -2,7 +2,7 @@
 
 use paddock_model::Timestamp;
 use paddock_model::page::{Page, PageRequest};
-use paddock_model::permissions::Scope;
+use paddock_model::scopes::Scope;
 use paddock_model::slug::Slug;
 use paddock_model::snapshots::{Snapshot, SnapshotFilter, SnapshotState};
 use paddock_model::tenants::TenantId;

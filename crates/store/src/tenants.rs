@@ -1,7 +1,7 @@
 //! Tenants: the walls between customers.
 
 use paddock_model::page::{Page, PageRequest};
-use paddock_model::permissions::Scope;
+use paddock_model::scopes::Scope;
 use paddock_model::slug::Slug;
 use paddock_model::tenants::{Tenant, TenantFilter, TenantId};
 

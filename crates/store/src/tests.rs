@@ -9,9 +9,9 @@ use paddock_model::Timestamp;
 use paddock_model::idempotency_keys::IdempotencyKey;
 use paddock_model::labels::{LabelSelector, Labels};
 use paddock_model::page::PageRequest;
-use paddock_model::permissions::Scope;
 use paddock_model::permissions::tuples::{Holder, Thing, Tuple};
 use paddock_model::ports::SeededRandom;
+use paddock_model::scopes::Scope;
 use paddock_model::slug::Slug;
 use paddock_model::tenants::{Tenant, TenantFilter, TenantId, TenantSpec};
 use uuid::Uuid;
@@ -93,6 +93,7 @@ async fn every_statement_can_be_prepared_on_both_databases() {
         include_str!("../migrations/0001_house.sql"),
         include_str!("../migrations/0002_relations.sql"),
         include_str!("../migrations/0003_identity.sql"),
+        include_str!("../migrations/0004_sign_in.sql"),
         include_str!("../migrations/0005_devices.sql")
     );
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");

@@ -1,12 +1,14 @@
 //! Values on their way into a statement, the same for both databases.
 
+use std::fmt;
+
 use jiff::Timestamp;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use uuid::Uuid;
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub enum Value<'a> {
     Null,
     Int(i64),
@@ -17,6 +19,21 @@ pub enum Value<'a> {
     Time(Timestamp),
     /// Objects and arrays only: SQLite would turn a bare number in a JSONB column into an integer.
     Json(serde_json::Value),
+}
+
+/// PostgreSQL's driver logs arguments at the level of debug, and among them are private keys and hashes of passwords.
+impl fmt::Debug for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Null => f.write_str("Null"),
+            Value::Int(number) => write!(f, "{number}"),
+            Value::Text(_) | Value::String(_) => f.write_str("Text(***)"),
+            Value::Bytes(_) => f.write_str("Bytes(***)"),
+            Value::Uuid(uuid) => write!(f, "{uuid}"),
+            Value::Time(time) => write!(f, "{time}"),
+            Value::Json(_) => f.write_str("Json(***)"),
+        }
+    }
 }
 
 /// The arguments of a statement, in the order of `$1, $2, …`.

@@ -5,10 +5,10 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
+use paddock_model::drivers::emulator_hosts::Launch;
+use paddock_model::drivers::{DriverError, Retry};
 use paddock_model::emulators::{Emulator, EmulatorId, Reason, Step, Wanted, address_of};
 use paddock_model::error::Kind;
-use paddock_model::ports::drivers::{DriverError, Retry};
-use paddock_model::ports::emulator_hosts::Launch;
 use paddock_model::{Error, Result};
 use paddock_store::{disks, emulators};
 use tokio::sync::broadcast::error::RecvError;
@@ -217,7 +217,7 @@ async fn make_disk(
     engine: &Engine,
     devices: &Devices,
     emulator: &Emulator,
-) -> Result<paddock_model::ports::disk_pools::Volume, Failure> {
+) -> Result<paddock_model::drivers::disk_pools::Volume, Failure> {
     let disk = disks::find(&mut engine.store.read().await?, emulator.disk).await?;
     let disk = disk.ok_or_else(|| Error::internal("an emulator's disk is not in the catalogue"))?;
     Ok(devices.pool.ensure_disk(disk.id, disk.layer).await?)

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use paddock_model::emulators::{Emulator, EmulatorId, Reason, Status, Wanted};
-use paddock_model::permissions::Object;
 use paddock_model::{Result, Timestamp};
 use paddock_store::{emulators, relations};
 use serde_json::json;
@@ -86,7 +85,7 @@ async fn forget_tombstones(engine: &Engine, oldest: Timestamp) -> Result<u64> {
     }
     let mut tx = engine.store.begin().await?;
     for id in &gone {
-        relations::take_back_all(&mut tx, &Object::Emulator(*id).thing()).await?;
+        relations::take_back_all(&mut tx, &id.object().thing()).await?;
         emulators::delete(&mut tx, *id).await?;
     }
     engine.commit(tx).await?;

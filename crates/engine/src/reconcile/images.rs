@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use paddock_model::devices::Image;
 use paddock_model::id::uuid_v7;
 use paddock_model::labels::Labels;
 use paddock_model::layers::LayerId;
-use paddock_model::permissions::Scope;
 use paddock_model::permissions::tuples::Holder;
-use paddock_model::ports::emulator_hosts::Image;
+use paddock_model::scopes::Scope;
 use paddock_model::slug::Slug;
 use paddock_model::snapshots::{Origin, Snapshot, SnapshotState};
 use paddock_model::{Error, Result};

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use paddock_model::ports::disk_pools::LayerSource;
-use paddock_model::ports::drivers::Retry;
+use paddock_model::drivers::Retry;
+use paddock_model::drivers::disk_pools::LayerSource;
 use paddock_model::snapshots::{Snapshot, SnapshotState};
 use paddock_store::layers::{Layer, LayerState};
 use paddock_store::{layers, snapshots};

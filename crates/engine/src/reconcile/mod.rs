@@ -12,6 +12,8 @@ pub mod layers;
 mod lease;
 pub mod relation_changes;
 mod runner;
+pub mod sign_ins;
+pub mod signing_keys;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,8 +24,8 @@ use paddock_model::{Error, Timestamp};
 
 use crate::Engine;
 
-use paddock_model::ports::drivers::DriverError;
-pub use paddock_model::ports::drivers::Retry;
+use paddock_model::drivers::DriverError;
+pub use paddock_model::drivers::Retry;
 pub use runner::{LoopStatus, Outcome, Runner, Settings, Status};
 
 /// Every loop there is.
@@ -35,6 +37,8 @@ pub const LOOPS: &[Loop] = &[
     images::LOOP,
     layers::LOOP,
     relation_changes::LOOP,
+    sign_ins::LOOP,
+    signing_keys::LOOP,
 ];
 
 #[derive(Clone, Copy)]

@@ -4,39 +4,23 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
-use moka::sync::Cache;
 use paddock_engine::{Engine, signing_keys};
 use paddock_model::credentials::{Credential, CredentialKind};
-use paddock_model::permissions::Subject;
 use paddock_model::signing_keys::SigningKey;
+use paddock_model::subjects::Subject;
 use paddock_model::users::UserId;
 use paddock_model::{Error, Result, Timestamp};
-use ring::digest::{SHA256, digest};
-use serde::{Deserialize, Serialize};
+use ring::signature::Ed25519KeyPair;
+use serde_json::{Value, json};
 
+use super::jwt::{self, Algorithm, Material, Policy, Refusal, Typ, Unverified};
 use super::{Identity, expired, invalid};
 
-const ISSUER: &str = "urn:paddock";
+pub const ISSUER: &str = "urn:paddock";
 const TYPE: &str = "at+jwt";
-pub const LIFETIME: Duration = Duration::from_secs(15 * 60);
-/// Longer than any token of ours.
-const LONGEST: usize = 2048;
+pub const LIFETIME: Duration = paddock_model::lifetimes::ACCESS_TOKEN;
 /// A key that we do not know is looked up again at most this often.
 const RELOAD_PAUSE: Duration = Duration::from_secs(1);
-const REMEMBERED: u64 = 10_000;
-
-#[derive(Serialize, Deserialize)]
-struct Claims {
-    iss: String,
-    aud: String,
-    sub: String,
-    iat: i64,
-    exp: i64,
-    jti: String,
-    /// When the person proved to be there.
-    auth_time: i64,
-}
 
 /// A new token for the user, who signed in at that time; signed with the newest key.
 pub async fn mint(engine: &Engine, user: UserId, authenticated_at: Timestamp) -> Result<String> {
@@ -55,91 +39,72 @@ pub async fn mint_for(
     let now = engine.now();
     let mut id = [0; 16];
     engine.random().fill(&mut id);
-    let claims = Claims {
-        iss: ISSUER.to_owned(),
-        aud: audience.to_owned(),
-        sub: user.to_string(),
-        iat: now.as_second(),
-        exp: now.as_second() + LIFETIME.as_secs() as i64,
-        jti: format!("{:032x}", u128::from_be_bytes(id)),
-        auth_time: authenticated_at.as_second(),
-    };
+    let claims = json!({
+        "iss": ISSUER,
+        "aud": audience,
+        "sub": user.to_string(),
+        "iat": now.as_second(),
+        "exp": now.as_second() + LIFETIME.as_secs() as i64,
+        "jti": format!("{:032x}", u128::from_be_bytes(id)),
+        // When the person proved to be there.
+        "auth_time": authenticated_at.as_second(),
+    });
     sign(&claims, key)
 }
 
-fn sign(claims: &Claims, key: &SigningKey) -> Result<String> {
-    let header =
-        Header { typ: Some(TYPE.to_owned()), kid: Some(key.id.clone()), ..Header::new(Algorithm::EdDSA) };
-    jsonwebtoken::encode(&header, claims, &EncodingKey::from_ed_der(&key.private)).map_err(Error::internal)
+fn sign(claims: &Value, key: &SigningKey) -> Result<String> {
+    let pair =
+        Ed25519KeyPair::from_pkcs8(&key.private).map_err(|error| Error::internal(error.to_string()))?;
+    Ok(jwt::sign(claims, TYPE, &key.id, &pair))
 }
 
-/// Verifies tokens, and remembers those it has verified.
+/// Verifies tokens by our own keys.
 pub struct AccessTokens {
     engine: Engine,
     keys: Mutex<Keys>,
-    /// By digest, so that no token stands in memory longer than its request.
-    verified: Cache<[u8; 32], Identity>,
 }
 
 struct Keys {
-    by_id: HashMap<String, DecodingKey>,
+    by_id: HashMap<String, Material>,
     loaded_at: Timestamp,
 }
 
 impl AccessTokens {
     pub async fn load(engine: &Engine) -> Result<Self> {
         let keys = load_keys(engine).await?;
-        let verified = Cache::new(REMEMBERED);
-        Ok(AccessTokens { engine: engine.clone(), keys: Mutex::new(keys), verified })
+        Ok(AccessTokens { engine: engine.clone(), keys: Mutex::new(keys) })
     }
 
-    pub async fn verify(&self, token: &str) -> Result<Identity> {
-        if token.len() > LONGEST {
-            return Err(invalid());
-        }
-        let digest: [u8; 32] =
-            digest(&SHA256, token.as_bytes()).as_ref().try_into().map_err(Error::internal)?;
-        let identity = match self.verified.get(&digest) {
-            Some(identity) => identity,
-            None => {
-                let identity = self.verify_signature(token).await?;
-                self.verified.insert(digest, identity.clone());
-                identity
-            }
+    pub async fn verify(&self, token: Unverified<'_>) -> Result<Identity> {
+        let key = self.key(&token.kid).await?;
+        let policy = Policy {
+            issuer: ISSUER,
+            audience: ISSUER,
+            algorithms: &[Algorithm::EdDsa],
+            typ: Typ::AccessToken,
+            clients: &[],
+            longest_life: LIFETIME.as_secs() as i64,
+            skew: 0,
         };
-        if identity.credential.expires_at.is_some_and(|end| self.engine.now() >= end) {
-            return Err(expired());
-        }
-        Ok(identity)
-    }
-
-    async fn verify_signature(&self, token: &str) -> Result<Identity> {
-        let header = jsonwebtoken::decode_header(token).map_err(|_| invalid())?;
-        if header.typ.as_deref() != Some(TYPE) {
-            return Err(invalid());
-        }
-        let key = self.key(&header.kid.ok_or_else(invalid)?).await?;
-        let mut rules = Validation::new(Algorithm::EdDSA);
-        rules.set_required_spec_claims(&["iss", "aud", "sub", "exp"]);
-        rules.set_issuer(&[ISSUER]);
-        rules.set_audience(&[ISSUER]);
-        // By our own clock, on every use of the token.
-        rules.validate_exp = false;
-        let claims = jsonwebtoken::decode::<Claims>(token, &key, &rules).map_err(|_| invalid())?.claims;
-        let user = UserId::parse(&claims.sub).ok_or_else(invalid)?;
+        let claims =
+            token.verify(&key, &policy, self.engine.now().as_second()).map_err(|refusal| match refusal {
+                Refusal::Expired => expired(),
+                Refusal::Flawed(_) => invalid(),
+            })?;
+        let user = UserId::parse(&claims.subject).ok_or_else(invalid)?;
         let time = |seconds| Timestamp::from_second(seconds).map_err(|_| invalid());
         let credential = Credential {
-            id: Some(claims.jti),
-            issued_at: Some(time(claims.iat)?),
-            expires_at: Some(time(claims.exp)?),
-            authenticated_at: Some(time(claims.auth_time)?),
+            id: claims.id,
+            issued_at: claims.issued_at.map(time).transpose()?,
+            expires_at: Some(time(claims.expires_at)?),
+            authenticated_at: claims.authenticated_at.map(time).transpose()?,
             ..Credential::new(CredentialKind::AccessToken)
         };
         Ok(Identity { subject: Subject::User(user), credential: Arc::new(credential) })
     }
 
     /// The key of this id; an unknown one may have been made by another replica since.
-    async fn key(&self, id: &str) -> Result<DecodingKey> {
+    async fn key(&self, id: &str) -> Result<Material> {
         let now = self.engine.now();
         {
             let keys = self.keys();
@@ -163,6 +128,6 @@ impl AccessTokens {
 
 async fn load_keys(engine: &Engine) -> Result<Keys> {
     let keys = signing_keys::list(engine).await?;
-    let by_id = keys.into_iter().map(|key| (key.id, DecodingKey::from_ed_der(&key.public))).collect();
+    let by_id = keys.into_iter().map(|key| (key.id, Material::Ed25519(key.public))).collect();
     Ok(Keys { by_id, loaded_at: engine.now() })
 }

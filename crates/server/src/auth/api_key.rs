@@ -7,7 +7,7 @@ use paddock_engine::{Engine, api_keys};
 use paddock_model::Result;
 use paddock_model::api_keys::Secret;
 use paddock_model::credentials::{Ceiling, Credential, CredentialKind};
-use paddock_model::permissions::Subject;
+use paddock_model::subjects::Subject;
 
 use super::{Identity, invalid};
 

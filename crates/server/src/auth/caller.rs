@@ -78,7 +78,7 @@ fn bearer(headers: &HeaderMap) -> Result<&str> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let value = values.next().ok_or_else(missing)?;
     if values.next().is_some() {
-        return Err(Error::unauthenticated("invalid_credential", "Send exactly one Authorization header."));
+        return Err(super::invalid());
     }
     let text = value.to_str().map_err(|_| super::invalid())?;
     let (scheme, credential) = text.split_once(' ').ok_or_else(missing)?;

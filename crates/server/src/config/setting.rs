@@ -182,6 +182,33 @@ impl Value for Origins {
     }
 }
 
+/// The address of a server as browsers write it: a scheme and a host, nothing behind them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublicUrl(pub String);
+
+impl Value for PublicUrl {
+    fn allowed() -> String {
+        "an address such as https://paddock.example.com".to_owned()
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        let text = text.trim_end_matches('/');
+        let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+        let plain = |host: &&str| {
+            !host.is_empty()
+                && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:[]_".contains(&byte))
+        };
+        match host.filter(plain) {
+            Some(_) => Ok(PublicUrl(text.to_ascii_lowercase())),
+            None => Err("it is not a scheme and a host alone".to_owned()),
+        }
+    }
+
+    fn show(&self) -> String {
+        self.0.clone()
+    }
+}
+
 /// May hold a password, so nothing of it is shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl(pub String);

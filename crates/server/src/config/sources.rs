@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+use super::issuers::{self, Issuer};
 use super::{Config, SETTINGS, Setting};
 
 const DEFAULT_FILE: &str = "/etc/paddock/paddockd.toml";
@@ -120,6 +121,7 @@ pub fn reference() -> String {
             (setting.allowed)()
         ));
     }
+    page.push_str(&issuers::reference());
     page
 }
 
@@ -133,9 +135,10 @@ pub fn load(
     let mut texts: BTreeMap<&str, (String, Source)> =
         SETTINGS.iter().map(|setting| (setting.key, (setting.default.to_owned(), Source::Default))).collect();
     let mut problems = Vec::new();
+    let mut issuers = Vec::new();
 
     if let Some(path) = file(flags, &environment) {
-        read_file(&path, &mut texts, &mut problems);
+        issuers = read_file(&path, &mut texts, &mut problems);
     }
     read_environment(&environment, &mut texts, &mut problems);
     for setting in SETTINGS {
@@ -162,8 +165,11 @@ pub fn load(
     if !problems.is_empty() {
         return Err(Refused(problems));
     }
-    let config = Config::from_texts(|key| texts[key].0.clone()).map_err(|problem| Refused(vec![problem]))?;
+    let mut config =
+        Config::from_texts(|key| texts[key].0.clone()).map_err(|problem| Refused(vec![problem]))?;
+    config.issuers = issuers;
     let contradictions = config.contradictions();
+    config.add_sso_issuer();
     if contradictions.is_empty() { Ok((config, shown)) } else { Err(Refused(contradictions)) }
 }
 
@@ -172,12 +178,20 @@ fn file(flags: &ArgMatches, environment: &BTreeMap<String, String>) -> Option<Pa
     named.map(PathBuf::from).or_else(|| Some(PathBuf::from(DEFAULT_FILE)).filter(|path| path.exists()))
 }
 
-fn read_file(path: &Path, texts: &mut BTreeMap<&str, (String, Source)>, problems: &mut Vec<String>) {
+fn read_file(
+    path: &Path,
+    texts: &mut BTreeMap<&str, (String, Source)>,
+    problems: &mut Vec<String>,
+) -> Vec<Issuer> {
+    let mut listed = Vec::new();
     let table = std::fs::read_to_string(path)
         .map_err(|error| error.to_string())
         .and_then(|text| text.parse::<toml::Table>().map_err(|error| syntax(&text, &error)));
     match table {
-        Ok(table) => {
+        Ok(mut table) => {
+            if let Some(issuers) = table.remove("issuers") {
+                listed = issuers::read(&issuers, &path.display().to_string(), problems);
+            }
             let mut values = Vec::new();
             flatten("", &table, &mut values);
             for (key, text) in values {
@@ -192,6 +206,7 @@ fn read_file(path: &Path, texts: &mut BTreeMap<&str, (String, Source)>, problems
         }
         Err(error) => problems.push(format!("{}: {}", path.display(), error.trim_end())),
     }
+    listed
 }
 
 /// The line's number and what is wrong with it; not the line itself, which may hold a password.
@@ -286,6 +301,24 @@ mod tests {
         let refused = load_from("tls.key = \"key.pem\"", &[], &[]).expect_err("half of a pair");
 
         assert!(refused.to_string().contains("tls.certificate and tls.key belong together"));
+    }
+
+    #[test]
+    fn issuers_come_from_the_file_and_one_from_the_settings() {
+        let file = "[[issuers]]\nid = \"a\"\nurl = \"https://a.example\"\naudience = \"paddock\"";
+        let sso = [("PADDOCK_SSO_ISSUER", "https://b.example"), ("PADDOCK_SSO_AUDIENCE", "paddock")];
+
+        let (config, _) = load_from(file, &sso, &["--sso-client-id", "web"]).expect("valid");
+
+        let known: Vec<(&str, &str)> =
+            config.issuers.iter().map(|each| (each.id.as_str(), each.url.as_str())).collect();
+        assert_eq!(known, [("a", "https://a.example"), ("sso", "https://b.example")]);
+        assert_eq!(config.issuers[1].client_id.as_deref(), Some("web"));
+        for half in [&sso[..1], &sso[1..]] {
+            assert!(load_from(file, half, &[]).expect_err("half").to_string().contains("belong together"));
+        }
+        let twice = [("PADDOCK_SSO_ISSUER", "https://a.example"), sso[1]];
+        assert!(load_from(file, &twice, &[]).expect_err("twice").to_string().contains("leave one out"));
     }
 
     #[test]

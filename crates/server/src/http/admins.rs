@@ -10,7 +10,7 @@ use paddock_api::page::ListPage;
 use paddock_api::permissions::SubjectType;
 use paddock_engine::admins;
 use paddock_model::Error;
-use paddock_model::permissions::Subject;
+use paddock_model::subjects::Subject;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 

@@ -14,9 +14,9 @@ use paddock_api::emulators::{
 };
 use paddock_api::labels::Labels;
 use paddock_engine::emulators;
+use paddock_model::devices;
 use paddock_model::emulators::{self as model, EmulatorFilter, EmulatorId, Seen, Status, Wanted};
 use paddock_model::error::Fault;
-use paddock_model::ports::emulator_hosts;
 use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result};
 use utoipa_axum::router::OpenApiRouter;
@@ -209,11 +209,11 @@ fn identity(spec: Option<IdentitySpec>) -> Result<model::IdentityMode> {
     }
 }
 
-fn versioned(emulator: model::Emulator, live: Option<emulator_hosts::DeviceState>) -> impl IntoResponse {
+fn versioned(emulator: model::Emulator, live: Option<devices::DeviceState>) -> impl IntoResponse {
     ([(ETAG, etag(emulator.generation))], Json(wire(emulator, live)))
 }
 
-fn wire(emulator: model::Emulator, live: Option<emulator_hosts::DeviceState>) -> Emulator {
+fn wire(emulator: model::Emulator, live: Option<devices::DeviceState>) -> Emulator {
     let adb = emulators::address(&emulator).map(|address| AdbEndpoint {
         host: address.to_string(),
         port: 5555,
@@ -248,7 +248,7 @@ fn wire(emulator: model::Emulator, live: Option<emulator_hosts::DeviceState>) ->
     }
 }
 
-fn wire_live(live: emulator_hosts::DeviceState, emulator: &model::Emulator) -> LiveState {
+fn wire_live(live: devices::DeviceState, emulator: &model::Emulator) -> LiveState {
     LiveState {
         uptime_seconds: live.uptime.as_secs() as i64,
         boot_duration_ms: emulator.boot_duration_ms,
@@ -330,22 +330,22 @@ const fn read_status(status: EmulatorStatus) -> Status {
     }
 }
 
-pub(super) const fn wire_device_type(kind: model::DeviceType) -> DeviceType {
+pub(super) const fn wire_device_type(kind: devices::DeviceType) -> DeviceType {
     match kind {
-        model::DeviceType::Phone => DeviceType::Phone,
-        model::DeviceType::Tablet => DeviceType::Tablet,
-        model::DeviceType::Automotive => DeviceType::Automotive,
-        model::DeviceType::Tv => DeviceType::Tv,
-        model::DeviceType::Wear => DeviceType::Wear,
+        devices::DeviceType::Phone => DeviceType::Phone,
+        devices::DeviceType::Tablet => DeviceType::Tablet,
+        devices::DeviceType::Automotive => DeviceType::Automotive,
+        devices::DeviceType::Tv => DeviceType::Tv,
+        devices::DeviceType::Wear => DeviceType::Wear,
     }
 }
 
-pub(super) const fn read_device_type(kind: DeviceType) -> model::DeviceType {
+pub(super) const fn read_device_type(kind: DeviceType) -> devices::DeviceType {
     match kind {
-        DeviceType::Phone => model::DeviceType::Phone,
-        DeviceType::Tablet => model::DeviceType::Tablet,
-        DeviceType::Automotive => model::DeviceType::Automotive,
-        DeviceType::Tv => model::DeviceType::Tv,
-        DeviceType::Wear => model::DeviceType::Wear,
+        DeviceType::Phone => devices::DeviceType::Phone,
+        DeviceType::Tablet => devices::DeviceType::Tablet,
+        DeviceType::Automotive => devices::DeviceType::Automotive,
+        DeviceType::Tv => devices::DeviceType::Tv,
+        DeviceType::Wear => devices::DeviceType::Wear,
     }
 }

@@ -1,14 +1,18 @@
 //! Whether this server is alive and ready, and if not, why.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use paddock_engine::Engine;
 use paddock_engine::reconcile::{LoopStatus, Status};
 use tokio_util::sync::CancellationToken;
 
+use crate::auth::issuers::{Issuer, Issuers};
+
 pub struct Health {
     engine: Engine,
     loops: Status,
+    issuers: Arc<Issuers>,
     draining: CancellationToken,
 }
 
@@ -18,11 +22,13 @@ struct Check {
     /// What is wrong.
     trouble: Option<String>,
     note: String,
+    /// Whether the note tells of something that operators should look at, although the server is ready.
+    dubious: bool,
 }
 
 impl Health {
-    pub fn new(engine: Engine, loops: Status, draining: CancellationToken) -> Self {
-        Health { engine, loops, draining }
+    pub fn new(engine: Engine, loops: Status, issuers: Arc<Issuers>, draining: CancellationToken) -> Self {
+        Health { engine, loops, issuers, draining }
     }
 
     /// Whether the server is ready, and every check in words.
@@ -37,12 +43,15 @@ impl Health {
                 "another replica runs the loops"
             }
             .to_owned(),
+            dubious: false,
         });
         checks.extend(self.loops.loops().into_iter().map(|(name, status)| of_loop(name, &status)));
+        checks.extend(self.issuers.iter().map(|issuer| of_issuer(issuer)));
         let ready = checks.iter().all(|check| check.trouble.is_none());
         let mut text = String::new();
-        for Check { name, trouble, note } in checks {
-            let (sign, words) = trouble.map_or(('+', note), |trouble| ('-', trouble));
+        for Check { name, trouble, note, dubious } in checks {
+            let sign = if dubious { '!' } else { '+' };
+            let (sign, words) = trouble.map_or((sign, note), |trouble| ('-', trouble));
             // Writing to a String cannot fail.
             let _ = writeln!(text, "[{sign}] {name}: {words}");
         }
@@ -64,6 +73,7 @@ impl Health {
             name: "serving".to_owned(),
             trouble: draining.then(|| "shutting down".to_owned()),
             note: "ok".to_owned(),
+            dubious: false,
         }
     }
 
@@ -75,7 +85,7 @@ impl Health {
                 Some("does not answer".to_owned())
             }
         };
-        Check { name: "database".to_owned(), trouble, note: "ok".to_owned() }
+        Check { name: "database".to_owned(), trouble, note: "ok".to_owned(), dubious: false }
     }
 }
 
@@ -95,5 +105,14 @@ fn of_loop(name: &str, status: &LoopStatus) -> Check {
         name: format!("loop {name}"),
         trouble: status.stuck.then(|| format!("stuck since {}", since(status.running_since))),
         note,
+        dubious: false,
     }
+}
+
+/// Others than its own people are served without it, so the server stays ready.
+fn of_issuer(issuer: &Issuer) -> Check {
+    let health = issuer.health();
+    let dubious = health.is_err();
+    let note = health.unwrap_or_else(|trouble| trouble);
+    Check { name: format!("issuer {}", issuer.settings.id), trouble: None, note, dubious }
 }

@@ -167,6 +167,12 @@ const EVERY: &[Shared] = &[
     UNAVAILABLE,
 ];
 
+/// What needs no credential: the server's word about itself, and the ways to get a credential.
+const OPEN_TAGS: &[&str] = &["meta", "sign_in"];
+
+/// What a page may answer when it does not show what was asked for.
+const PAGE_REFUSALS: &[&str] = &["400", "403", "404", "408", "413", "415", "422", "429", "500", "503"];
+
 const METHODS: &[&str] = &["get", "post", "put", "delete"];
 
 fn description(config: &Config) -> String {
@@ -217,6 +223,7 @@ impl Document {
             { "name": "meta", "description": "What the server says about itself." },
             { "name": "permissions", "description": "Who one is, and what one may do." },
             { "name": "snapshots", "description": "What emulators boot from." },
+            { "name": "sign_in", "description": "Pages on which people sign in, and OAuth 2 for their programs." },
             { "name": "tenants", "description": "The walls between customers." },
             { "name": "users", "description": "The people that Paddock knows." },
         ]);
@@ -236,6 +243,8 @@ impl Document {
         for answer in EVERY {
             document["components"]["responses"][answer.name] = answer.describe();
         }
+        document["components"]["responses"]["Page"] = page_refusal(false);
+        document["components"]["responses"]["PageLater"] = page_refusal(true);
         for (path, operations) in document["paths"].as_object_mut().into_iter().flatten() {
             for method in METHODS {
                 if operations[*method].is_object() {
@@ -341,7 +350,8 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     if operation["description"].is_null() {
         operation["description"] = json!(format!("{}.", operation["summary"].as_str().unwrap_or_default()));
     }
-    let guarded = tag != "meta";
+    let guarded = !OPEN_TAGS.contains(&tag.as_str());
+    let page = is_page(operation);
     if !guarded {
         operation["security"] = json!([{}]);
     }
@@ -371,10 +381,17 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
         if changes_permissions {
             headers["Paddock-Revision"] = json!({ "$ref": "#/components/headers/Paddock-Revision" });
         }
+        if status == "303" {
+            headers["Location"] = redirect_header();
+        }
         if status == "503" {
             headers["Retry-After"] = json!({ "$ref": "#/components/headers/Retry-After" });
         }
         answer["headers"] = headers;
+    }
+    for status in PAGE_REFUSALS.iter().filter(|_| page) {
+        let name = if matches!(*status, "429" | "503") { "PageLater" } else { "Page" };
+        operation["responses"][*status] = json!({ "$ref": format!("#/components/responses/{name}") });
     }
     let mut answers: Vec<&Shared> = vec![&MALFORMED, &METHOD_NOT_ALLOWED, &TOO_MANY, &INTERNAL, &UNAVAILABLE];
     let mut parameters: Vec<&str> = vec!["X-Request-Id"];
@@ -386,13 +403,16 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
         answers.push(&NOT_FOUND);
     }
     if has_body {
-        answers.extend([&TOO_SLOW, &TOO_LARGE, &UNSUPPORTED, &INVALID]);
+        answers.extend([&TOO_SLOW, &TOO_LARGE, &UNSUPPORTED]);
+    }
+    if has_body && guarded {
+        answers.push(&INVALID);
     }
     if guarded && method != "get" {
         answers.push(&CONFLICT);
     }
     match method {
-        "post" => parameters.push("Idempotency-Key"),
+        "post" if guarded => parameters.push("Idempotency-Key"),
         "put" | "delete" if !unversioned => {
             parameters.push("If-Match");
             answers.push(&STALE);
@@ -416,6 +436,38 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     let references =
         parameters.iter().map(|name| json!({ "$ref": format!("#/components/parameters/{name}") }));
     operation["parameters"].as_array_mut().into_iter().for_each(|list| list.extend(references.clone()));
+}
+
+/// Whether an operation is for people at a browser.
+fn is_page(operation: &Value) -> bool {
+    let responses = operation["responses"].as_object();
+    responses.is_some_and(|responses| {
+        responses.contains_key("303")
+            || responses.values().any(|answer| answer["content"]["text/html"].is_object())
+    })
+}
+
+fn page_refusal(later: bool) -> Value {
+    let mut headers = common_headers();
+    if later {
+        headers["Retry-After"] = json!({ "$ref": "#/components/headers/Retry-After" });
+    }
+    json!({
+        "description": "What went wrong, in words: on the page with the form, or on one of its own.",
+        "headers": headers,
+        "content": {
+            "text/html": { "schema": { "$ref": "#/components/schemas/Text" } },
+            "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } },
+        },
+    })
+}
+
+fn redirect_header() -> Value {
+    json!({
+        "description": "Where to go on.",
+        "schema": { "type": "string", "maxLength": 4096, "pattern": "^(/|http://)" },
+        "example": "/sign-in",
+    })
 }
 
 fn common_headers() -> Value {

@@ -85,7 +85,8 @@ fn require_json(headers: &HeaderMap) -> Result<(), Failure> {
     Err(Failure::of_transport(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail))
 }
 
-async fn read(request: Request, app: &App) -> Result<Bytes, Failure> {
+/// The whole body, if it is neither too large nor too slow.
+pub async fn read(request: Request, app: &App) -> Result<Bytes, Failure> {
     let most = app.limits.body_bytes;
     let mut body = request.into_body();
     let whole = async {

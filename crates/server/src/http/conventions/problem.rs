@@ -92,7 +92,12 @@ pub fn write_document(response: &mut Response, path: &str, id: &RequestId) -> Op
         headers.insert(RETRY_AFTER, (after.as_secs() + u64::from(after.subsec_nanos() > 0)).max(1).into());
     }
     if status == StatusCode::UNAUTHORIZED {
-        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"paddock\""));
+        // RFC 6750: no error is named to who has sent nothing.
+        let challenge = match error.code {
+            "credential_missing" => "Bearer realm=\"paddock\"",
+            _ => "Bearer realm=\"paddock\", error=\"invalid_token\"",
+        };
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
     }
     *response.body_mut() = Body::from(body);
     Some(error)

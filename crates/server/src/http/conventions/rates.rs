@@ -10,7 +10,7 @@ use governor::state::keyed::DashMapStateStore;
 use governor::{NotUntil, Quota, RateLimiter};
 use http::HeaderValue;
 use paddock_model::error::Kind;
-use paddock_model::permissions::Subject;
+use paddock_model::subjects::Subject;
 use paddock_model::{Error, Result};
 
 type Keyed<K, M> = RateLimiter<K, DashMapStateStore<K>, DefaultClock, M>;

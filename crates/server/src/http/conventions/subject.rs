@@ -2,7 +2,7 @@
 
 use paddock_model::Error;
 use paddock_model::error::Fault;
-use paddock_model::permissions::Subject;
+use paddock_model::subjects::Subject;
 use paddock_model::users::UserId;
 
 /// The subject that a path names: anything that is no user's id is a machine's name.

@@ -1,4 +1,7 @@
-//! What every driver has in common: how it fails.
+//! The doors to devices and disks, and what everyone behind them has in common: how it fails.
+
+pub mod disk_pools;
+pub mod emulator_hosts;
 
 use std::fmt;
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 
-use super::drivers::DriverResult;
+use super::DriverResult;
 use crate::layers::{DiskId, LayerFacts, LayerId};
 
 /// Where a layer's bytes come from.

@@ -1,0 +1,41 @@
+//! Forgets sessions, tokens and codes whose time is over.
+
+use std::time::Duration;
+
+use paddock_store::{authorizations, device_authorizations, sessions, tokens};
+
+use super::{Loop, Report, Trouble};
+use crate::Engine;
+
+/// Codes are remembered a while beyond their end: a code that comes again tells of a thief, and a machine that still
+/// asks is told why it gets nothing.
+const REMEMBERED: Duration = Duration::from_secs(3600);
+
+/// Watches no table: what is over opens nothing, whether it is still there or not.
+pub const LOOP: Loop = Loop {
+    name: "sign_ins",
+    watches: &[],
+    every: Duration::from_secs(600),
+    run: |engine| Box::pin(run(engine)),
+};
+
+async fn run(engine: &Engine) -> Result<Report, Trouble> {
+    let now = engine.now();
+    let codes = now - REMEMBERED;
+    let mut tx = engine.store.read().await?;
+    let any = sessions::any_expired(&mut tx, now).await?
+        || tokens::any_expired(&mut tx, now).await?
+        || authorizations::any_expired(&mut tx, codes).await?
+        || device_authorizations::any_expired(&mut tx, codes).await?;
+    drop(tx);
+    if !any {
+        return Ok(Report::default());
+    }
+    let mut tx = engine.store.begin().await?;
+    let changed = sessions::delete_expired(&mut tx, now).await?
+        + tokens::delete_expired(&mut tx, now).await?
+        + authorizations::delete_expired(&mut tx, codes).await?
+        + device_authorizations::delete_expired(&mut tx, codes).await?;
+    tx.commit().await?;
+    Ok(Report { changed, ..Report::default() })
+}

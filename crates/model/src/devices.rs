@@ -1,0 +1,106 @@
+//! Devices: what an emulator is made of, and what it says of itself.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Timestamp;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceType {
+    Phone,
+    Tablet,
+    Automotive,
+    Tv,
+    Wear,
+}
+
+impl DeviceType {
+    pub const ALL: [DeviceType; 5] =
+        [DeviceType::Phone, DeviceType::Tablet, DeviceType::Automotive, DeviceType::Tv, DeviceType::Wear];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            DeviceType::Phone => "phone",
+            DeviceType::Tablet => "tablet",
+            DeviceType::Automotive => "automotive",
+            DeviceType::Tv => "tv",
+            DeviceType::Wear => "wear",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        DeviceType::ALL.into_iter().find(|kind| kind.name() == text)
+    }
+}
+
+/// An image that the host has taken into keeping: what a disk needs besides itself to boot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// Names it at this host; another build of the image has another name.
+    pub name: String,
+    pub device_type: DeviceType,
+    pub android_version: String,
+    pub abi: String,
+    pub memory_bytes: i64,
+    pub cpus: i64,
+    /// Whether the device has a vehicle and an agent that reports its readiness.
+    pub capabilities: Vec<String>,
+    /// The disk image that came with it, to be brought into a pool.
+    pub disk: PathBuf,
+}
+
+/// Who a device is; no two devices are the same unless somebody asked for that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceIdentity {
+    pub serial: String,
+    /// 16 hexadecimal digits.
+    pub android_id: String,
+    /// 32 hexadecimal digits.
+    pub machine_id: String,
+    /// `52:54:00:12:34:56`.
+    pub mac: String,
+    /// 32 bytes in hexadecimal digits, mixed into the device's generator at every start. A secret.
+    pub seed: String,
+    /// Vehicle identification number; automotive devices only.
+    pub vin: Option<String>,
+}
+
+/// What there is of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    pub incarnation: i64,
+    pub phase: Phase,
+    pub since: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Phase {
+    /// It runs, and has not said that it is up.
+    Booting,
+    /// Up, and ADB answers.
+    Ready { boot_duration: Duration },
+    /// It stands still until something is done, such as making room in the pool.
+    Paused { code: &'static str, message: String },
+    /// It runs, but does not answer.
+    Silent,
+    /// It runs no more.
+    Exited { code: &'static str, message: String },
+}
+
+/// What a device says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeviceState {
+    pub uptime: Duration,
+    /// How far its clock is from ours.
+    pub clock_offset_ms: i64,
+    pub adb_connections: i64,
+    pub memory_total_bytes: i64,
+    pub memory_available_bytes: i64,
+    pub disk_total_bytes: i64,
+    pub disk_available_bytes: i64,
+    pub properties: BTreeMap<String, String>,
+}

@@ -1,0 +1,72 @@
+//! The door to running devices.
+//!
+//! Every verb is idempotent. Devices outlive this process: a host that starts again finds those that still run.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use async_trait::async_trait;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::broadcast;
+
+use super::DriverResult;
+use super::disk_pools::Volume;
+use crate::devices::{DeviceIdentity, DeviceState, Image, Observed};
+use crate::emulators::EmulatorId;
+
+/// How a device is to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launch {
+    pub emulator: EmulatorId,
+    /// Rises with every restart; a device of an older one is replaced.
+    pub incarnation: i64,
+    pub name: String,
+    pub image: String,
+    pub volume: Volume,
+    pub identity: DeviceIdentity,
+    /// Lines of `adbkey.pub` that are let in; none lets everyone in who reaches the address.
+    pub adb_keys: Vec<String>,
+    /// Its own loopback address; ADB answers there on port 5555.
+    pub address: Ipv4Addr,
+    pub memory_bytes: i64,
+    pub cpus: i64,
+}
+
+/// A way into a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Channel {
+    Adb,
+    /// RFB, as VNC clients speak it.
+    Display,
+    /// Lines of JSON, one a log entry.
+    Log,
+}
+
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+
+#[async_trait]
+pub trait EmulatorHost: Send + Sync + 'static {
+    /// Takes the image of a profile file into keeping, with the files it names.
+    async fn ensure_image(&self, profile: &Path) -> DriverResult<Image>;
+
+    /// Has the device run as said. Returns once it is started, long before it is up.
+    async fn ensure(&self, launch: &Launch) -> DriverResult<()>;
+
+    /// Nothing when there is no trace of it.
+    async fn observe(&self, emulator: EmulatorId) -> DriverResult<Option<Observed>>;
+
+    /// Every device of which there is a trace, also those that nobody asked for.
+    async fn list(&self) -> DriverResult<Vec<EmulatorId>>;
+
+    /// Stops the device, in order if it answers in time, and removes every trace of it but its volume.
+    async fn remove(&self, emulator: EmulatorId) -> DriverResult<()>;
+
+    /// Asks the device itself.
+    async fn inspect(&self, emulator: EmulatorId) -> DriverResult<DeviceState>;
+
+    async fn open(&self, emulator: EmulatorId, channel: Channel) -> DriverResult<Box<dyn ByteStream>>;
+
+    /// Tells of devices that may have changed.
+    fn changes(&self) -> broadcast::Receiver<EmulatorId>;
+}

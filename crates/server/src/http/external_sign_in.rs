@@ -1,0 +1,108 @@
+//! Sign-in at an identity provider: the browser is sent there, and comes back with proof of who sits at it.
+//!
+//! Nothing is kept here meanwhile: all that must be known again follows from a cookie that only this browser has, so the
+//! answer to one browser's question is worth nothing in another.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::header::SET_COOKIE;
+use http::{HeaderMap, Uri};
+use paddock_api::sign_in::SignInReturn;
+use paddock_engine::{Secret, sessions};
+use paddock_model::error::Kind;
+use paddock_model::{Error, Timestamp};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::App;
+use super::browser::{Visitor, cookie, redirect, redirect_with_session, safe_path, set_cookie};
+use super::pages::PageAnswer;
+use super::sign_in::read_query;
+use crate::auth::issuers::Issuer;
+use crate::auth::relying_party::{self, Flow, Returned};
+
+const COOKIE: &str = "__Host-paddock-external";
+const CALLBACK: &str = "/sign-in/callback";
+/// How long people may take at the provider.
+const PATIENCE: Duration = Duration::from_secs(10 * 60);
+
+pub fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(finish_sign_in))
+}
+
+/// Sends the browser to the provider; it is to come back to `return_to`.
+pub async fn begin(
+    app: &App,
+    visitor: &Visitor,
+    issuer: &Arc<Issuer>,
+    return_to: &str,
+    again: bool,
+) -> PageAnswer<Response> {
+    let (secret, now) = (Secret::new(app.engine.random()), app.engine.now());
+    let flow = Flow::new(issuer, &callback(visitor), secret.reveal(), now);
+    let url = relying_party::begin(issuer, &flow, again).await?;
+    let kept = format!("{}.{}.{}", secret.reveal(), now.as_second(), URL_SAFE_NO_PAD.encode(return_to));
+    let mut response = redirect(url.as_str());
+    response.headers_mut().extend(set_cookie(COOKIE, &kept, PATIENCE).map(|cookie| (SET_COOKIE, cookie)));
+    Ok(response)
+}
+
+/// Come back from the identity provider
+#[utoipa::path(get, path = "/sign-in/callback", tag = "sign_in", params(SignInReturn), responses(
+    (status = 303, description = "Signed in; the session is in a cookie.")))]
+async fn finish_sign_in(
+    State(app): State<App>,
+    visitor: Visitor,
+    headers: HeaderMap,
+    uri: Uri,
+) -> PageAnswer<Response> {
+    let Some(issuer) = app.sign_in.issuer() else {
+        return Err(Error::not_found("identity provider").into());
+    };
+    let query = read_query(&uri)?;
+    let text = |name: &str| query.get(name).map(str::to_owned);
+    let returned =
+        Returned { code: text("code"), state: text("state"), iss: text("iss"), error: text("error") };
+    let Some((secret, started_at, return_to)) = cookie(&headers, COOKIE).and_then(|kept| read(&kept)) else {
+        let detail = "This browser did not start a sign-in, or took too long for it. Start again.";
+        return Err(Error::malformed("no_sign_in", detail).into());
+    };
+    let flow = Flow::new(issuer, &callback(&visitor), &secret, started_at);
+    let signed_in = match relying_party::finish(&app.engine, issuer, &returned, &flow).await {
+        Ok(signed_in) => signed_in,
+        Err(error) => {
+            if error.kind == Kind::Unauthenticated {
+                app.rates.count_failed_authentication(visitor.address)?;
+                sessions::refuse(&app.engine, visitor.actor(), &issuer.settings.id, error.code).await?;
+            }
+            return Err(error.into());
+        }
+    };
+    let before = visitor.session_secret.as_deref();
+    let opened =
+        sessions::open(&app.engine, visitor.actor(), signed_in.user, signed_in.authenticated_at, before)
+            .await;
+    let (_, session) = opened?;
+    let mut response = redirect_with_session(&return_to, Some((&session, app.sign_in.session)));
+    let gone = set_cookie(COOKIE, "", Duration::ZERO);
+    response.headers_mut().extend(gone.map(|cookie| (SET_COOKIE, cookie)));
+    Ok(response)
+}
+
+fn callback(visitor: &Visitor) -> String {
+    format!("{}{CALLBACK}", visitor.base)
+}
+
+/// The secret, when it began, and where to go on.
+fn read(kept: &str) -> Option<(String, Timestamp, String)> {
+    let mut parts = kept.splitn(3, '.');
+    let secret = parts.next()?.to_owned();
+    let started_at = Timestamp::from_second(parts.next()?.parse().ok()?).ok()?;
+    let return_to = String::from_utf8(URL_SAFE_NO_PAD.decode(parts.next()?).ok()?).ok()?;
+    Some((secret, started_at, safe_path(&return_to).unwrap_or("/").to_owned()))
+}

@@ -1,0 +1,386 @@
+//! Single sign-on against a real OpenID server: npm `oidc-provider`, which is certified.
+
+mod world;
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use paddock_drivers::clock::SystemClock;
+use paddock_engine::reconcile::LOOPS;
+use paddock_model::ports::{Clock, ManualClock};
+use paddock_server::auth::issuers::{Issuer, Issuers};
+use paddock_server::auth::relying_party::{self, Flow, Returned};
+use paddock_server::config::issuers::Issuer as Settings;
+use ring::digest::{SHA256, digest};
+use serde_json::Value;
+use url::Url;
+use world::{Answer, World};
+
+const AUDIENCE: &str = "https://paddock.example";
+const CALLBACK: &str = "http://127.0.0.1:9/sign-in/callback";
+const WHOAMI: &str = "/api/v1/whoami";
+
+/// A running server, with its keys in a folder.
+struct Provider {
+    process: Child,
+    port: u16,
+    folder: Arc<tempfile::TempDir>,
+}
+
+impl Provider {
+    fn start(keys: &[&str]) -> Provider {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = free.local_addr().expect("an address").port();
+        drop(free);
+        Provider::on(port, Arc::new(tempfile::tempdir().expect("a folder")), keys)
+    }
+
+    fn on(port: u16, folder: Arc<tempfile::TempDir>, keys: &[&str]) -> Provider {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oidc/provider.mjs");
+        let mut process = Command::new("node")
+            .arg(script)
+            .arg(modules())
+            .arg(port.to_string())
+            .args(keys.iter().map(|key| folder.path().join(key)))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("node; `make test` installs it");
+        let mut lines = BufReader::new(process.stdout.take().expect("its output")).lines();
+        let listening = lines.any(|line| line.is_ok_and(|line| line == "listening"));
+        assert!(listening, "the OpenID server does not start; has `scripts/setup test` run?");
+        // It dies if nobody takes what it says.
+        std::thread::spawn(move || lines.count());
+        Provider { process, port, folder }
+    }
+
+    /// The same server with other keys.
+    fn restart(mut self, keys: &[&str]) -> Provider {
+        self.stop();
+        Provider::on(self.port, self.folder.clone(), keys)
+    }
+
+    fn stop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn modules() -> PathBuf {
+    let cache = std::env::var_os("CACHE").map(PathBuf::from);
+    let home = || PathBuf::from(std::env::var_os("HOME").expect("a home")).join(".cache/paddock");
+    cache.unwrap_or_else(home).join("tools/npm-oidc/node_modules")
+}
+
+/// A world on the machine's clock, by which the OpenID server lives, too.
+async fn world(provider: &Provider) -> World {
+    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    let data = folder.path().display().to_string();
+    let url = provider.url();
+    let flags = [
+        "--data",
+        &data,
+        "--listen",
+        "127.0.0.1:0",
+        "--sso-issuer",
+        &url,
+        "--sso-audience",
+        AUDIENCE,
+        "--sso-client-id",
+        "pages",
+        "--limits-failed-authentications-per-minute",
+        "1000000",
+    ];
+    let clock = SystemClock::default();
+    let manual = Arc::new(ManualClock::at(clock.now()));
+    World::on_clock(folder, &flags, LOOPS, manual, Arc::new(clock)).await
+}
+
+async fn whoami(world: &World, token: &str) -> Answer {
+    world.send(world.anonymous("GET", WHOAMI).bearer_auth(token)).await
+}
+
+/// A browser as far as it is needed: keeps cookies, follows redirects, and signs in where it is asked to.
+struct Browser {
+    http: reqwest::Client,
+    cookies: HashMap<String, String>,
+}
+
+impl Browser {
+    fn new() -> Browser {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build();
+        Browser { http: http.expect("a client"), cookies: HashMap::new() }
+    }
+
+    async fn load(&mut self, url: &Url, form: Option<&str>) -> (Option<Url>, String) {
+        let request = match form {
+            Some(form) => {
+                let kind = "application/x-www-form-urlencoded";
+                self.http.post(url.clone()).header("content-type", kind).body(form.to_owned())
+            }
+            None => self.http.get(url.clone()),
+        };
+        let cookies: Vec<String> =
+            self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let answer = request.header("cookie", cookies.join("; ")).send().await.expect("an answer");
+        for cookie in answer.headers().get_all("set-cookie") {
+            let (pair, _) = cookie.to_str().expect("text").split_once(';').expect("attributes");
+            let (name, value) = pair.split_once('=').expect("a value");
+            self.cookies.insert(name.to_owned(), value.to_owned());
+        }
+        let next =
+            answer.headers().get("location").map(|to| url.join(to.to_str().expect("text")).expect("a URL"));
+        (next, answer.text().await.expect("a page"))
+    }
+
+    /// Goes where it is sent, signs in as that person, and comes back with what the callback gets.
+    async fn sign_in(&mut self, start: &Url, login: &str) -> Url {
+        let (mut next, mut page) = self.load(start, None).await;
+        let mut at = start.clone();
+        for _ in 0..12 {
+            match next {
+                Some(url) if url.path() == "/sign-in/callback" => return url,
+                Some(url) => {
+                    (next, page) = self.load(&url, None).await;
+                    at = url;
+                }
+                None => {
+                    let form = if page.contains("name=\"login\"") {
+                        format!("prompt=login&login={login}&password=x")
+                    } else {
+                        assert!(page.contains("consent"), "{page}");
+                        "prompt=consent".to_owned()
+                    };
+                    let (to, text) = self.load(&at.clone(), Some(&form)).await;
+                    (next, page) = (to, text);
+                }
+            }
+        }
+        panic!("the sign-in does not end: {page}");
+    }
+}
+
+/// The tokens that a client for the command line would get: code with PKCE, for our API.
+async fn tokens(provider: &Provider, login: &str) -> Value {
+    let verifier = "v".repeat(43);
+    let mut url = Url::parse(&format!("{}/auth", provider.url())).expect("a URL");
+    url.query_pairs_mut().extend_pairs([
+        ("client_id", "public"),
+        ("response_type", "code"),
+        ("redirect_uri", CALLBACK),
+        ("scope", "openid offline_access api"),
+        ("prompt", "consent"),
+        ("resource", AUDIENCE),
+        ("code_challenge", &URL_SAFE_NO_PAD.encode(digest(&SHA256, verifier.as_bytes()))),
+        ("code_challenge_method", "S256"),
+    ]);
+    let back = Browser::new().sign_in(&url, login).await;
+    let code = parameter(&back, "code").expect("a code");
+    let fields = [
+        ("grant_type", "authorization_code"),
+        ("code", &code),
+        ("redirect_uri", CALLBACK),
+        ("code_verifier", &verifier),
+    ];
+    redeem(provider, &fields).await
+}
+
+async fn redeem(provider: &Provider, fields: &[(&str, &str)]) -> Value {
+    let mut form = form_urlencoded::Serializer::new(String::new());
+    form.extend_pairs(fields).append_pair("client_id", "public").append_pair("resource", AUDIENCE);
+    let request = Browser::new().http.post(format!("{}/token", provider.url()));
+    let request = request.header("content-type", "application/x-www-form-urlencoded").body(form.finish());
+    request.send().await.expect("an answer").json().await.expect("JSON")
+}
+
+fn parameter(url: &Url, name: &str) -> Option<String> {
+    url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
+}
+
+fn text<'a>(tokens: &'a Value, name: &str) -> &'a str {
+    tokens[name].as_str().unwrap_or_else(|| panic!("no {name} in {tokens}"))
+}
+
+#[tokio::test]
+async fn an_access_token_opens_the_api_and_no_other_token_does() {
+    let provider = Provider::start(&["first"]);
+    let world = world(&provider).await;
+
+    let ada = tokens(&provider, "ada").await;
+    let answer = whoami(&world, text(&ada, "access_token")).await.expect(200).json();
+    assert_eq!((&answer["type"], &answer["credential"]["provider"]), (&"user".into(), &"sso".into()));
+    for other in ["id_token", "refresh_token"] {
+        assert_eq!(
+            whoami(&world, text(&ada, other)).await.expect(401).code(),
+            "invalid_credential",
+            "{other}"
+        );
+    }
+
+    // A refreshed token is the same person's.
+    let fields = [("grant_type", "refresh_token"), ("refresh_token", text(&ada, "refresh_token"))];
+    let refreshed = redeem(&provider, &fields).await;
+    assert_ne!(refreshed["access_token"], ada["access_token"]);
+    assert_ne!(refreshed["refresh_token"], ada["refresh_token"]);
+    let again = whoami(&world, text(&refreshed, "access_token")).await.expect(200).json();
+    assert_eq!(again["id"], answer["id"]);
+    let eve = tokens(&provider, "eve").await;
+    assert_ne!(whoami(&world, text(&eve, "access_token")).await.expect(200).json()["id"], answer["id"]);
+}
+
+#[tokio::test]
+async fn keys_are_rotated_without_a_lost_request() {
+    let provider = Provider::start(&["first"]);
+    let world = world(&provider).await;
+    let by_first = tokens(&provider, "ada").await;
+    whoami(&world, text(&by_first, "access_token")).await.expect(200);
+
+    let provider = provider.restart(&["second", "first"]);
+    let by_second = tokens(&provider, "ada").await;
+    for tokens in [&by_second, &by_first] {
+        whoami(&world, text(tokens, "access_token")).await.expect(200);
+    }
+
+    // While the server is away, what is known still holds; without the first key, the first token ends. That a key
+    // is asked for at most twice a minute makes this wait.
+    let mut provider = provider.restart(&["third", "second"]);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let by_third = tokens(&provider, "ada").await;
+    whoami(&world, text(&by_third, "access_token")).await.expect(200);
+    whoami(&world, text(&by_second, "access_token")).await.expect(200);
+    assert_eq!(
+        whoami(&world, text(&by_first, "access_token")).await.expect(401).code(),
+        "invalid_credential"
+    );
+    provider.stop();
+    whoami(&world, text(&by_third, "access_token")).await.expect(200);
+}
+
+fn relying_party(world: &World, provider: &Provider, client: &str, secret: Option<&Path>) -> Arc<Issuer> {
+    let usual = Settings::sso("corporate", &provider.url(), AUDIENCE);
+    let settings = Settings {
+        client_id: Some(client.to_owned()),
+        client_secret_file: secret.map(Path::to_owned),
+        ..usual
+    };
+    let issuers = Issuers::new(&world.server.engine, &[settings]).expect("issuers");
+    issuers.for_browsers().expect("one for browsers").clone()
+}
+
+fn returned(url: &Url) -> Returned {
+    Returned {
+        code: parameter(url, "code"),
+        state: parameter(url, "state"),
+        iss: parameter(url, "iss"),
+        error: parameter(url, "error"),
+    }
+}
+
+#[tokio::test]
+async fn a_browser_signs_in_at_the_issuer() {
+    let provider = Provider::start(&["first"]);
+    let world = world(&provider).await;
+    let engine = &world.server.engine;
+    let secret = provider.folder.path().join("client-secret");
+    std::fs::write(&secret, "a secret/with signs+\n").expect("a file");
+
+    let mut people = Vec::new();
+    for (client, secret) in [("public", None), ("secret keeper", Some(secret.as_path()))] {
+        let issuer = relying_party(&world, &provider, client, secret);
+        let flow = Flow::new(&issuer, CALLBACK, client, engine.now());
+        let url = relying_party::begin(&issuer, &flow, false).await.expect("a beginning");
+        let back = Browser::new().sign_in(&url, "ada").await;
+        let signed_in =
+            relying_party::finish(engine, &issuer, &returned(&back), &flow).await.expect("a sign-in");
+        assert_eq!(signed_in.user.name, "ada Lovelace");
+        assert_eq!(signed_in.user.email.as_deref(), Some("ada@example.com"));
+        assert!(engine.now().duration_since(signed_in.authenticated_at).as_secs() < 60);
+        people.push(signed_in.user.id);
+
+        // The code is worth nothing a second time.
+        let again = relying_party::finish(engine, &issuer, &returned(&back), &flow).await;
+        assert_eq!(again.expect_err("a used code").code, "sign_in_failed");
+    }
+    assert_eq!(people[0], people[1]);
+}
+
+#[tokio::test]
+async fn a_sign_in_that_was_tampered_with_fails() {
+    let provider = Provider::start(&["first"]);
+    let world = world(&provider).await;
+    let engine = &world.server.engine;
+    let issuer = relying_party(&world, &provider, "public", None);
+    let flow = Flow::new(&issuer, CALLBACK, "one", engine.now());
+    let url = relying_party::begin(&issuer, &flow, false).await.expect("a beginning");
+    let back = returned(&Browser::new().sign_in(&url, "ada").await);
+    assert_eq!(back.iss.as_deref(), Some(provider.url().as_str()));
+
+    let other_flow = Flow::new(&issuer, CALLBACK, "other", engine.now());
+    let other_url = relying_party::begin(&issuer, &other_flow, false).await.expect("a beginning");
+    assert_ne!(url, other_url);
+    for (name, returned, kept) in [
+        ("another's state", Returned { state: Some("guess".to_owned()), ..back.clone() }, &flow),
+        ("no state", Returned { state: None, ..back.clone() }, &flow),
+        ("another issuer", Returned { iss: Some("https://evil.example".to_owned()), ..back.clone() }, &flow),
+        ("no issuer", Returned { iss: None, ..back.clone() }, &flow),
+        ("an error", Returned { error: Some("access_denied".to_owned()), ..back.clone() }, &flow),
+        ("no code", Returned { code: None, ..back.clone() }, &flow),
+        ("another browser", back.clone(), &other_flow),
+    ] {
+        let refused = relying_party::finish(engine, &issuer, &returned, kept).await.expect_err(name);
+        assert_eq!(refused.code, "sign_in_failed", "{name}");
+    }
+    // A code that was stolen and slipped into another's flow fails by its PKCE verifier and nonce.
+    let state = parameter(&other_url, "state");
+    let stolen = Returned { state, ..back.clone() };
+    let refused =
+        relying_party::finish(engine, &issuer, &stolen, &other_flow).await.expect_err("a stolen code");
+    assert_eq!(refused.code, "sign_in_failed");
+}
+
+#[tokio::test]
+async fn our_page_sends_people_to_the_issuer_and_signs_them_in_when_they_come_back() {
+    let provider = Provider::start(&["first"]);
+    let world = world(&provider).await;
+    let page = |path: &str| Url::parse(&world.url(path)).expect("a URL");
+    let mut browser = Browser::new();
+
+    let back = browser.sign_in(&page("/sign-in?return_to=/account/password"), "ada").await;
+
+    // What was meant for this browser is worth nothing in another.
+    let (nowhere, refused) = Browser::new().load(&back, None).await;
+    assert!(nowhere.is_none() && refused.contains("did not start a sign-in"), "{refused}");
+    let (next, _) = browser.load(&back, None).await;
+    assert_eq!(next.expect("where to go on").path(), "/account/password");
+    let (_, home) = browser.load(&page("/"), None).await;
+    assert!(home.contains("ada Lovelace") && home.contains("ada@example.com"), "{home}");
+    // The same answer a second time: the cookie is gone.
+    let (nowhere, _) = browser.load(&back, None).await;
+    assert!(nowhere.is_none());
+
+    // An account here is still good for who asks for the form.
+    let (_, form) = Browser::new().load(&page("/sign-in?local=1"), None).await;
+    assert!(form.contains("name=\"password\""), "{form}");
+    // Nobody who comes for the first time has any right.
+    let people = world.call("GET", "/api/v1/users", None).await.expect(200).json();
+    let ada = people["items"].as_array().expect("items").iter().find(|user| user["name"] == "ada Lovelace");
+    let ada = ada.expect("ada has an account");
+    assert_eq!((ada["issuer"].as_str(), ada["login"].as_str()), (Some("sso"), None));
+}
