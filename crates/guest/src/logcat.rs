@@ -135,7 +135,7 @@ impl Options {
                         Err(_) => {
                             options.since =
                                 Some(parse_time(&value).ok_or_else(|| {
-                                    format!("-{option} wants a count or a time, not '{value}'")
+                                    format!("{option} wants a count or a time, not '{value}'")
                                 })?)
                         }
                     }
