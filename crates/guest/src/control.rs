@@ -106,8 +106,7 @@ impl Conversation for Control {
         let request: Request = match serde_json::from_str(line) {
             Ok(request) => request,
             Err(error) => {
-                let id =
-                    serde_json::from_str::<Value>(line).map(|mut line| line["id"].take()).unwrap_or_default();
+                let id = serde_json::from_str::<Value>(line).ok().and_then(|line| line.get("id").cloned());
                 return vec![json!({"id": id, "error": {"message": error.to_string()}}).to_string()];
             }
         };
