@@ -96,10 +96,10 @@ impl Options {
             match name.as_str() {
                 "--root" => {
                     options.root =
-                        Some(fs::canonicalize(value).with_context(|| format!("no folder {value}"))?)
+                        Some(fs::canonicalize(value).with_context(|| format!("no folder {value}"))?);
                 }
                 "--adb" => {
-                    options.adb = value.parse().with_context(|| format!("{value} is no ADDRESS:PORT"))?
+                    options.adb = value.parse().with_context(|| format!("{value} is no ADDRESS:PORT"))?;
                 }
                 "--control" => options.control = Some(value.into()),
                 "--log" => options.log = Some(value.into()),

@@ -33,6 +33,7 @@ pub enum Ground {
     Folder(PathBuf),
 }
 
+#[derive(Clone, Copy)]
 pub enum Power {
     Off,
     Restart,

@@ -130,7 +130,9 @@ mod tests {
         let freezer = Freezer::new(Path::new("/nowhere"));
         let (sender, expired) = channel();
 
-        freezer.freeze(Duration::from_millis(20), move || drop(sender.send(()))).expect("frozen");
+        freezer
+            .freeze(Duration::from_millis(20), move || sender.send(()).expect("a listener"))
+            .expect("frozen");
 
         expired.recv_timeout(Duration::from_secs(5)).expect("the watchdog");
         assert!(!freezer.is_frozen());

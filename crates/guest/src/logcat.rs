@@ -133,10 +133,9 @@ impl Options {
                     match value.parse() {
                         Ok(count) => options.tail = Some(count),
                         Err(_) => {
-                            options.since =
-                                Some(parse_time(&value).ok_or_else(|| {
-                                    format!("{option} wants a count or a time, not '{value}'")
-                                })?)
+                            let time = parse_time(&value);
+                            let wrong = || format!("{option} wants a count or a time, not '{value}'");
+                            options.since = Some(time.ok_or_else(wrong)?);
                         }
                     }
                 }

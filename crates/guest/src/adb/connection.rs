@@ -62,21 +62,34 @@ pub fn serve(device: &Arc<Device>, socket: TcpStream) -> io::Result<()> {
 }
 
 /// Lets the peer in, or fails. A stranger gets small packets, a few tries and little time.
-fn authorise(device: &Device, incoming: &mut impl Read, mut socket: &TcpStream) -> io::Result<Packet> {
+fn authorise(device: &Device, incoming: &mut impl Read, socket: &TcpStream) -> io::Result<Packet> {
     socket.set_read_timeout(Some(AUTHORISATION_TIME))?;
     let hello = Packet::read(incoming, MAX_STRANGER_PAYLOAD)?;
     if hello.command != Command::Connect {
         return Err(invalid("the first packet is not CNXN"));
     }
     let gate = device.gate();
-    let mut tries = 0;
-    while !matches!(*gate, Gate::Open) {
+    if matches!(*gate, Gate::Open) || proves_itself(device, &gate, incoming, socket)? {
+        socket.set_read_timeout(None)?;
+        return Ok(hello);
+    }
+    Err(invalid("too many wrong signatures"))
+}
+
+/// Whether the peer signs one of a few tokens with a key that is known.
+fn proves_itself(
+    device: &Device,
+    gate: &Gate,
+    incoming: &mut impl Read,
+    mut socket: &TcpStream,
+) -> io::Result<bool> {
+    for _ in 0..MAX_SIGNATURES {
         let token = random_token()?;
         packet::write(&mut socket, Command::Auth, (TOKEN_KIND, 0), &token, true)?;
-        let answer = loop {
+        let signature = loop {
             let answer = Packet::read(incoming, MAX_STRANGER_PAYLOAD)?;
             match (answer.command, answer.arg0) {
-                (Command::Auth, SIGNATURE_KIND) => break answer,
+                (Command::Auth, SIGNATURE_KIND) => break answer.data,
                 // The host has no key that we know. A person would now be asked; nobody sits at this device.
                 (Command::Auth, PUBLIC_KEY_KIND) => {
                     device
@@ -86,16 +99,11 @@ fn authorise(device: &Device, incoming: &mut impl Read, mut socket: &TcpStream) 
                 _ => return Err(invalid("a stranger may only authorise itself")),
             }
         };
-        if gate.admits(&token, &answer.data) {
-            break;
-        }
-        tries += 1;
-        if tries >= MAX_SIGNATURES {
-            return Err(invalid("too many wrong signatures"));
+        if gate.admits(&token, &signature) {
+            return Ok(true);
         }
     }
-    socket.set_read_timeout(None)?;
-    Ok(hello)
+    Ok(false)
 }
 
 fn random_token() -> io::Result<[u8; TOKEN]> {

@@ -77,12 +77,14 @@ pub fn write(
     let sum =
         if with_sum { data.iter().fold(0u32, |sum, byte| sum.wrapping_add(u32::from(*byte))) } else { 0 };
     let length = u32::try_from(data.len()).map_err(|_| invalid("the payload is too long"))?;
-    let mut packet = Vec::with_capacity(HEADER + data.len());
-    for value in [word, args.0, args.1, length, sum, !word] {
-        packet.extend_from_slice(&value.to_le_bytes());
+    let mut header = [0; HEADER];
+    for (place, value) in header.chunks_exact_mut(4).zip([word, args.0, args.1, length, sum, !word]) {
+        place.copy_from_slice(&value.to_le_bytes());
     }
-    packet.extend_from_slice(data);
-    to.write_all(&packet)
+    // Both at once, as far as the socket takes them: a header alone would cost a packet of the network.
+    let sent = to.write_vectored(&[io::IoSlice::new(&header), io::IoSlice::new(data)])?;
+    to.write_all(header.get(sent..).unwrap_or_default())?;
+    to.write_all(data.get(sent.saturating_sub(HEADER)..).unwrap_or_default())
 }
 
 pub fn invalid(why: &str) -> io::Error {

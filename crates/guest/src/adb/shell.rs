@@ -298,9 +298,8 @@ impl Input {
         while let Ok(Some((kind, data))) = read_packet(&mut self.reader) {
             match kind {
                 Kind::Stdin => {
-                    if self.stdin.as_mut().is_some_and(|stdin| stdin.write_all(&data).is_err()) {
-                        self.stdin = None;
-                    }
+                    let gone = self.stdin.as_mut().is_some_and(|stdin| stdin.write_all(&data).is_err());
+                    self.stdin = self.stdin.take().filter(|_| !gone);
                 }
                 // A terminal has no end of file; typing Ctrl-D is the user's way.
                 Kind::CloseStdin if self.terminal.is_none() => self.stdin = None,

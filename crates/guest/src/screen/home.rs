@@ -5,9 +5,9 @@ use crate::device::Device;
 use crate::identity::DeviceType;
 use crate::logcat::Date;
 
-const WHITE: Colour = 0xffff_ff;
-const SOFT: Colour = 0xb8c4_d6;
-const ACCENT: Colour = 0x3ddc_84;
+const WHITE: Colour = 0x00ff_ffff;
+const SOFT: Colour = 0x00b8_c4d6;
+const ACCENT: Colour = 0x003d_dc84;
 
 /// Everything the picture depends on; the same scene is the same picture.
 #[derive(PartialEq, Eq)]
@@ -68,16 +68,16 @@ pub fn draw(canvas: &mut Canvas, scene: &Scene) {
 fn phone(canvas: &mut Canvas, scene: &Scene) {
     let (width, height) = (canvas.width as i32, canvas.height as i32);
     let middle = width / 2;
-    canvas.fill(0x0f20_3a, 0x2a4a_6b);
+    canvas.fill(0x000f_203a, 0x002a_4a6b);
     canvas.text((70, 18), 24, &scene.clock, WHITE);
     canvas.text((width - 120, 18), 24, &format!("Android {}", scene.version), WHITE);
     canvas.text((middle, height / 8), height / 8, &scene.clock, WHITE);
     canvas.text((middle, height / 4 + 20), 32, &scene.date, SOFT);
     match &scene.front {
         Some(front) => {
-            canvas.panel((40, height * 3 / 8), (width - 80, height * 3 / 8), 32, 0xf4f6_fa);
-            canvas.text((middle, height / 2), fitting(front, 32, width - 120), front, 0x1b26_38);
-            canvas.text((middle, height / 2 + 60), 24, "is in front", 0x6b76_88);
+            canvas.panel((40, height * 3 / 8), (width - 80, height * 3 / 8), 32, 0x00f4_f6fa);
+            canvas.text((middle, height / 2), fitting(front, 32, width - 120), front, 0x001b_2638);
+            canvas.text((middle, height / 2 + 60), 24, "is in front", 0x006b_7688);
         }
         None => {
             for (index, app) in scene.apps.iter().enumerate() {
@@ -87,7 +87,7 @@ fn phone(canvas: &mut Canvas, scene: &Scene) {
             }
         }
     }
-    canvas.panel((40, height - 260), (width - 80, 190), 36, 0x1a2f_4a);
+    canvas.panel((40, height - 260), (width - 80, 190), 36, 0x001a_2f4a);
     canvas.disc((100, height - 165), 26, ACCENT);
     canvas.text((middle + 20, height - 235), fitting(&scene.name, 40, width - 220), &scene.name, WHITE);
     canvas.text((middle + 20, height - 175), 32, &format!("Android {}", scene.version), ACCENT);
@@ -98,7 +98,7 @@ fn phone(canvas: &mut Canvas, scene: &Scene) {
 fn icon(canvas: &mut Canvas, centre: (i32, i32), app: &str) {
     let label = app.rsplit('.').next().unwrap_or(app);
     let mixed = app.bytes().fold(7u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-    let colour = 0x40_4040 | (mixed & 0xbf_bfbf);
+    let colour = 0x0040_4040 | (mixed & 0x00bf_bfbf);
     canvas.panel((centre.0 - 44, centre.1 - 44), (88, 88), 24, colour);
     let letter = label.chars().next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
     canvas.text((centre.0, centre.1 - 26), 48, &letter, WHITE);
@@ -107,9 +107,9 @@ fn icon(canvas: &mut Canvas, centre: (i32, i32), app: &str) {
 
 fn car(canvas: &mut Canvas, scene: &Scene) {
     let (width, height) = (canvas.width as i32, canvas.height as i32);
-    canvas.fill(0x05_080f, 0x11_1c2e);
+    canvas.fill(0x0005_080f, 0x0011_1c2e);
     let (centre, radius) = ((width * 5 / 16, height / 2), height * 3 / 8);
-    canvas.arc(centre, (radius - 22, radius), (-135.0, 135.0), 0x24_3348);
+    canvas.arc(centre, (radius - 22, radius), (-135.0, 135.0), 0x0024_3348);
     let to = -135.0 + 270.0 * scene.speed as f32 / 260.0;
     canvas.arc(centre, (radius - 22, radius), (-135.0, to), ACCENT);
     canvas.text((centre.0, centre.1 - height / 8), height / 5, &scene.speed.to_string(), WHITE);
@@ -119,7 +119,7 @@ fn car(canvas: &mut Canvas, scene: &Scene) {
     let middle = left + panel / 2;
     canvas.text((middle, height / 10), height / 7, &scene.clock, WHITE);
     canvas.text((middle, height / 10 + height / 6), 28, &scene.date, SOFT);
-    canvas.panel((left, height * 3 / 8), (panel, height / 4), 28, 0x1a_2a40);
+    canvas.panel((left, height * 3 / 8), (panel, height / 4), 28, 0x001a_2a40);
     let shown = scene.front.clone().unwrap_or_else(|| format!("Range {} km", scene.range));
     canvas.text((middle, height / 2 - 24), fitting(&shown, 40, panel - 40), &shown, WHITE);
     canvas.text((middle, height * 11 / 16), fitting(&scene.name, 40, panel), &scene.name, WHITE);

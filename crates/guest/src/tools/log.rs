@@ -17,7 +17,7 @@ pub fn log(device: &Device, pid: u32, args: &[&str]) -> Outcome {
         match *option {
             "-p" => {
                 level = Level::parse(value)
-                    .ok_or_else(|| format!("'{value}' is no level: use one of v d i w e f"))?
+                    .ok_or_else(|| format!("'{value}' is no level: use one of v d i w e f"))?;
             }
             "-b" => buffer = Buffer::parse(value).ok_or_else(|| format!("unknown buffer '{value}'"))?,
             _ => tag = value,

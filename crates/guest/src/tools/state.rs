@@ -79,7 +79,7 @@ pub fn wm(device: &Device, args: &[&str], to: &mut Answer) -> Outcome {
             to.say(&format!("Physical size: {width}x{height}\n"))?;
         }
         ["density"] => {
-            to.say(&format!("Physical density: {}\n", device.properties.get("ro.sf.lcd_density")))?
+            to.say(&format!("Physical density: {}\n", device.properties.get("ro.sf.lcd_density")))?;
         }
         _ => return Err("usage: wm size|density; the screen of this device cannot be changed".into()),
     }

@@ -262,11 +262,10 @@ pub fn noise(length: usize) -> Vec<u8> {
 
 /// Where `make image` has put the images.
 pub fn images() -> PathBuf {
-    let folder = std::env::var_os("PADDOCK_IMAGE").map(PathBuf::from).unwrap_or_else(|| {
-        let cache = std::env::var_os("CACHE").map(PathBuf::from);
-        let home = PathBuf::from(std::env::var_os("HOME").expect("HOME"));
-        cache.unwrap_or(home.join(".cache/paddock")).join("image")
-    });
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let cache =
+        || variable("CACHE").unwrap_or_else(|| variable("HOME").expect("HOME").join(".cache/paddock"));
+    let folder = variable("PADDOCK_IMAGE").unwrap_or_else(|| cache().join("image"));
     assert!(
         folder.join("SHA256SUMS").exists(),
         "there are no images in {}: run `make image`",
