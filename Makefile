@@ -28,10 +28,10 @@ build: setup-build ## Leave bin/paddockd and bin/paddock
 	@mkdir -p bin
 	@install -m 755 $(CARGO_TARGET_DIR)/release/paddockd $(CARGO_TARGET_DIR)/release/paddock bin/
 
-test: setup check lint-contract ## Set up and pass everything
+test: setup check lint-contract image ## Set up and pass everything
 	@scripts/with-postgres cargo test --workspace --locked --no-fail-fast
 
-test-long: setup ## The same tests with bigger numbers
+test-long: setup image ## The same tests with bigger numbers
 	@TEST_LONG=1 scripts/with-postgres cargo test --workspace --locked --no-fail-fast
 
 check: setup ## Formatting, lints, dependencies
@@ -41,6 +41,11 @@ check: setup ## Formatting, lints, dependencies
 
 lint-contract: setup ## Spectral on the published contract
 	@$(TOOLS)/npm/node_modules/.bin/spectral lint crates/api/openapi.json -r $(TOOLS)/npm/spectral.yaml --fail-severity hint
+
+image: setup-build ## The reference device's disks, kernel and initramfs, in $(CACHE)/image
+	@scripts/setup image
+	@image/make-agent $(CACHE)/image
+	@image/build $(CACHE)/image/paddock-guest $(CACHE)/kernel $(CACHE)/image
 
 contract: setup-build ## Write crates/api/openapi.json anew from the code
 	@cargo run --locked --quiet -p paddock-server -- openapi > $(CACHE)/openapi.json
@@ -60,4 +65,4 @@ setup-build:
 setup:
 	@scripts/setup build test
 
-.PHONY: help run build test test-long check lint-contract contract reference bench setup-build setup
+.PHONY: help run build test test-long check lint-contract contract reference bench image setup-build setup

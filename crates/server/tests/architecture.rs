@@ -12,6 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("api", &[]),
     ("server", &["api", "engine", "drivers", "model"]),
     ("cli", &["api"]),
+    ("guest", &[]),
     ("bench", &[]),
 ];
 
