@@ -1,4 +1,7 @@
 //! The outside world behind the ports of the model: one file a thing.
 
 pub mod clock;
+pub mod disk_pools;
+mod durable;
+pub mod faults;
 pub mod random;
