@@ -3,5 +3,6 @@
 pub mod clock;
 pub mod disk_pools;
 mod durable;
+pub mod emulator_hosts;
 pub mod faults;
 pub mod random;

@@ -18,7 +18,7 @@ const LAYER_BYTES: i64 = 6 << 20;
 const DISK_BYTES: i64 = 16 << 10;
 const VIRTUAL_BYTES: i64 = 2 << 30;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct SimulatedPoolSettings {
     pub seed: u64,
     pub capacity_bytes: i64,

@@ -1,0 +1,140 @@
+//! What is written down of a device in its folder, so that another process can take it over.
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use paddock_model::Timestamp;
+use paddock_model::emulators::EmulatorId;
+use paddock_model::ports::emulator_hosts::{Launch, Phase};
+use serde::{Deserialize, Serialize};
+
+use super::arguments::marker;
+use super::processes::{Ended, ProcessName};
+use crate::durable;
+use crate::emulator_hosts::profile::{Profile, ReadyBy};
+
+const FILE_NAME: &str = "device.json";
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    pub emulator: EmulatorId,
+    pub incarnation: i64,
+    pub address: Ipv4Addr,
+    pub volume: String,
+    pub has_agent: bool,
+    pub ready_by: ReadyBy,
+    pub ready_seconds: u64,
+    pub started_at: Timestamp,
+    /// Missing while it is being started: then only the marker can tell whether it was.
+    pub process: Option<ProcessName>,
+    /// Once it was up.
+    pub boot_ms: Option<u64>,
+    /// Once it has ended.
+    pub ended: Option<Ending>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ending {
+    pub kind: EndingKind,
+    pub message: String,
+    pub at: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndingKind {
+    /// The device switched itself off.
+    SwitchedOff,
+    /// QEMU was killed by a signal.
+    Killed,
+    /// QEMU gave up.
+    Failed,
+    /// QEMU ended, and nobody knows why.
+    Ended,
+    /// It ended, or never began, while nobody watched.
+    Lost,
+}
+
+impl Record {
+    pub fn new(launch: &Launch, profile: &Profile, now: Timestamp) -> Record {
+        Record {
+            emulator: launch.emulator,
+            incarnation: launch.incarnation,
+            address: launch.address,
+            volume: launch.volume.0.clone(),
+            has_agent: profile.channels.is_some(),
+            ready_by: profile.ready.by,
+            ready_seconds: profile.ready.timeout_seconds,
+            started_at: now,
+            process: None,
+            boot_ms: None,
+            ended: None,
+        }
+    }
+
+    /// For a device of which only a folder or a process is left.
+    pub fn of_a_stranger(emulator: EmulatorId, incarnation: i64, now: Timestamp) -> Record {
+        Record {
+            emulator,
+            incarnation,
+            address: Ipv4Addr::UNSPECIFIED,
+            volume: String::new(),
+            has_agent: true,
+            ready_by: ReadyBy::Control,
+            ready_seconds: 120,
+            started_at: now,
+            process: None,
+            boot_ms: None,
+            ended: None,
+        }
+    }
+
+    pub fn marker(&self) -> String {
+        marker(self.emulator, self.incarnation)
+    }
+
+    pub fn read(folder: &Path) -> Option<Record> {
+        serde_json::from_slice(&fs::read(folder.join(FILE_NAME)).ok()?).ok()
+    }
+
+    pub fn write(&self, folder: &Path) -> io::Result<()> {
+        let text = serde_json::to_vec_pretty(self).map_err(io::Error::other)?;
+        durable::write(&folder.join(FILE_NAME), &text, 0o600)
+    }
+}
+
+impl Ending {
+    /// `last_words` is what QEMU wrote last.
+    pub fn of(ended: Ended, switched_off: bool, last_words: Option<String>, at: Timestamp) -> Ending {
+        let words = last_words.map(|words| format!(": {words}")).unwrap_or_default();
+        let (kind, message) = match ended {
+            Ended::Signal(signal) => (EndingKind::Killed, format!("QEMU was killed by signal {signal}")),
+            _ if switched_off => (EndingKind::SwitchedOff, "the device switched itself off".to_owned()),
+            Ended::Status(0) => (EndingKind::Ended, "QEMU ended".to_owned()),
+            Ended::Status(status) => {
+                (EndingKind::Failed, format!("QEMU gave up with status {status}{words}"))
+            }
+            Ended::Unknown => (EndingKind::Ended, format!("QEMU ended{words}")),
+        };
+        Ending { kind, message, at }
+    }
+
+    pub fn lost(at: Timestamp) -> Ending {
+        let message = "it ended while nobody watched, perhaps with the machine".to_owned();
+        Ending { kind: EndingKind::Lost, message, at }
+    }
+
+    pub fn phase(&self) -> Phase {
+        let code = match self.kind {
+            EndingKind::SwitchedOff => "switched_off",
+            EndingKind::Killed => "killed",
+            EndingKind::Failed => "failed",
+            EndingKind::Ended => "ended",
+            EndingKind::Lost => "lost",
+        };
+        Phase::Exited { code, message: self.message.clone() }
+    }
+}
