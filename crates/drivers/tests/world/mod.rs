@@ -198,7 +198,9 @@ impl Adb {
         command
     }
 
+    /// Anew, for the server does not notice at once that a device has started anew.
     pub fn connect(&self, address: Ipv4Addr) -> String {
+        let _ = self.command().args(["disconnect", &format!("{address}:5555")]).output();
         let output = self.command().args(["connect", &format!("{address}:5555")]).output().expect("adb");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
@@ -223,5 +225,31 @@ impl Adb {
 impl Drop for Adb {
     fn drop(&mut self) {
         let _ = self.command().arg("kill-server").output();
+    }
+}
+
+/// A file system of its own that is soon full. Mounting needs root, as the rest of the set-up does.
+pub struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    pub fn new(size: &str) -> SmallDisk {
+        let folder = tempfile::tempdir_in("/var/tmp").expect("a folder");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(folder.path())
+            .output()
+            .expect("mount");
+        assert!(mounted.status.success(), "{mounted:?}");
+        SmallDisk(folder)
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.0.path()).output();
     }
 }

@@ -152,8 +152,21 @@ impl Device {
         self.state().record.address
     }
 
-    pub fn control(&self) -> Option<Control> {
-        self.state().control.clone()
+    /// The way to the agent; that of a device that was just taken over may take a moment.
+    pub async fn control(&self, patience: Duration) -> Option<Control> {
+        let find = async {
+            loop {
+                let (control, phase) = {
+                    let state = self.state();
+                    (state.control.clone(), phase(&state.record, &state.facts))
+                };
+                if control.is_some() || !matches!(phase, Phase::Ready { .. }) {
+                    return control;
+                }
+                sleep(RECONNECT / 4).await;
+            }
+        };
+        timeout(patience, find).await.ok().flatten()
     }
 
     pub fn pid(&self) -> Option<i32> {
@@ -168,7 +181,8 @@ impl Device {
         change(record, facts);
         let after = phase(&state.record, &state.facts);
         if std::mem::discriminant(&before) != std::mem::discriminant(&after) {
-            state.since = self.settings.clock.now();
+            let ended = state.record.ended.as_ref().map(|ending| ending.at);
+            state.since = ended.unwrap_or_else(|| self.settings.clock.now());
         }
         drop(state);
         if before != after {
@@ -362,13 +376,13 @@ impl Device {
     /// Ends when the connection does, or when the device starts anew: a question to the agent of before has no answer.
     async fn ask_agent(&self, control: &Control, tells_readiness: bool) {
         let mut resets = self.resets.subscribe();
-        let mut known = false;
+        // Before its first answer a device is not silent, it boots.
+        let mut known = self.state().record.boot_ms.is_some();
         loop {
             let mut answer = pin!(control.health(NO_END));
             let answered = loop {
                 tokio::select! {
                     answered = &mut answer => break answered,
-                    // Before its first answer the device is not silent, it boots.
                     () = sleep(self.settings.agent_silence), if known => {
                         self.learn(|_, facts| facts.agent_silent = true);
                     }

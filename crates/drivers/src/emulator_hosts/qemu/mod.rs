@@ -373,7 +373,7 @@ impl EmulatorHost for QemuHost {
         let unanswered = |what: &str| {
             DriverError::new(Retry::Soon, "device_silent", format!("{emulator} does not answer: {what}"))
         };
-        let control = device.control().ok_or_else(|| unanswered("its agent is not up"))?;
+        let control = device.control(INSPECTION).await.ok_or_else(|| unanswered("its agent is not up"))?;
         let clock = self.0.settings.clock.clone();
         control.state(move || clock.now(), INSPECTION).await.map_err(|trouble| match trouble {
             Trouble::Gone => unanswered("the connection is gone"),
