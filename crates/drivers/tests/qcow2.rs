@@ -229,19 +229,19 @@ async fn a_file_that_would_open_another_or_is_broken_is_refused() {
         (
             "overlaps",
             Box::new(move |bytes: &mut Vec<u8>| {
-                bytes[l1..l1 + 8].copy_from_slice(&(l1 as u64).to_be_bytes())
+                bytes[l1..l1 + 8].copy_from_slice(&(l1 as u64).to_be_bytes());
             }),
         ),
         (
             "in a table",
             Box::new(move |bytes: &mut Vec<u8>| {
-                bytes[l2..l2 + 8].copy_from_slice(&(l2 as u64).to_be_bytes())
+                bytes[l2..l2 + 8].copy_from_slice(&(l2 as u64).to_be_bytes());
             }),
         ),
         (
             "outside the file",
             Box::new(move |bytes: &mut Vec<u8>| {
-                bytes[l2..l2 + 8].copy_from_slice(&(1u64 << 40).to_be_bytes())
+                bytes[l2..l2 + 8].copy_from_slice(&(1u64 << 40).to_be_bytes());
             }),
         ),
         ("not a", Box::new(|bytes: &mut Vec<u8>| bytes[20..24].fill(0))),

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use paddock_drivers::disk_pools::qcow2::Qcow2Pool;
 use paddock_drivers::emulator_hosts::qemu::QemuHost;
+use paddock_model::emulators::EmulatorId;
 use paddock_model::ports::disk_pools::{DiskPool, LayerSource, Volume};
 use paddock_model::ports::emulator_hosts::{Channel, EmulatorHost, Launch, Phase};
 use serde_json::{Value, json};
@@ -115,6 +116,7 @@ async fn two_devices_have_their_own_addresses_and_outlive_the_host() {
         assert_eq!(shown.next().expect("a line").expect("text"), word);
     };
     echo("before");
+    let seen = world.host.observe(one.emulator).await.expect("seen");
     let pids = launches.each_ref().map(|launch| world.host.pid(launch.emulator).expect("a pid"));
     // One of them as if the daemon had been killed right after the start of QEMU.
     let record = world.device_folder(two).join("device.json");
@@ -128,6 +130,8 @@ async fn two_devices_have_their_own_addresses_and_outlive_the_host() {
         assert_eq!(world.host.pid(launch.emulator), Some(pid));
         world.host.inspect(launch.emulator).await.expect("asked");
     }
+
+    assert_eq!(world.host.observe(one.emulator).await.expect("seen"), seen);
 
     // Killed, it says so.
     let mut changes = world.host.changes();
@@ -351,4 +355,79 @@ async fn what_cannot_start_says_why() {
     assert_eq!(code, "failed");
     assert!(message.contains("qcow2"), "{message}");
     world.host.remove(good.emulator).await.expect("removed");
+}
+
+/// What the test below runs in another process, to be killed: it starts a device, as a daemon would.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "only the next test runs it"]
+async fn a_daemon_starts_a_device() {
+    let text = std::env::var("LAUNCH").expect("what to start");
+    let [folder, image, volume, emulator, address, incarnation] =
+        serde_json::from_str::<[String; 6]>(&text).expect("JSON");
+    let host = open_host(&PathBuf::from(folder));
+    let launch = Launch {
+        emulator: EmulatorId::parse(&emulator).expect("an id"),
+        address: address.parse().expect("an address"),
+        incarnation: incarnation.parse().expect("a number"),
+        ..launch(&image, &Volume(volume), Vec::new())
+    };
+    println!("begin");
+    host.ensure(&launch).await.expect("started");
+    println!("done");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whenever_the_daemon_is_killed_one_device_runs_in_the_end() {
+    let world = World::new();
+    let folder = world.folder.path().join("killed host");
+    let image =
+        open_host(&folder).ensure_image(&images().join("phone.profile.json")).await.expect("an image");
+    let volume = world.volume(&world.folder.path().join("pool"), images().join("phone.qcow2")).await;
+    let launch = launch(&image.name, &volume, Vec::new());
+    let mut incarnation = 0;
+    // Milliseconds after it has begun; nothing stands for after it is done.
+    for delay in [Some(0), Some(3), Some(6), Some(10), Some(20), Some(40), None] {
+        incarnation += 1;
+        let words = [
+            folder.display().to_string(),
+            image.name.clone(),
+            volume.0.clone(),
+            launch.emulator.to_string(),
+            launch.address.to_string(),
+            incarnation.to_string(),
+        ];
+        let mut daemon = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "a_daemon_starts_a_device", "--ignored", "--nocapture"])
+            .env("LAUNCH", json!(words).to_string())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a daemon");
+        let mut lines = BufReader::new(daemon.stdout.take().expect("its output")).lines();
+        let awaited = if delay.is_some() { "begin" } else { "done" };
+        lines.by_ref().map_while(Result::ok).find(|line| line.ends_with(awaited)).expect("a word");
+        tokio::time::sleep(Duration::from_millis(delay.unwrap_or_default())).await;
+        daemon.kill().expect("killed");
+        daemon.wait().expect("ended");
+
+        let host = open_host(&folder);
+        let before = host.pid(launch.emulator);
+        let wanted = Launch { incarnation, ..launch.clone() };
+        host.ensure(&wanted).await.expect("started, or there already");
+        let observed = host.observe(launch.emulator).await.expect("seen").expect("there");
+        assert_eq!(observed.incarnation, incarnation, "{delay:?}");
+        assert!(!matches!(observed.phase, Phase::Exited { .. }), "{delay:?}: {observed:?}");
+        assert_eq!(world.folder.processes(), [host.pid(launch.emulator).expect("a pid")], "{delay:?}");
+        if delay.is_none() {
+            assert_eq!(host.pid(launch.emulator), before, "it ran, and was left alone");
+            let observed = until(&host, launch.emulator, "ready", is_ready).await;
+            signal(before.expect("a pid"), "KILL");
+            let ended =
+                until(&host, launch.emulator, "the end", |phase| matches!(phase, Phase::Exited { .. })).await;
+            assert_eq!(ended.incarnation, observed.incarnation);
+            host.remove(launch.emulator).await.expect("removed");
+        }
+    }
+    assert_eq!(world.folder.processes(), [0; 0]);
+    assert_eq!(fs::read_dir(folder.join("run")).expect("a folder").count(), 0);
 }

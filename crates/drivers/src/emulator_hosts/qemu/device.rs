@@ -122,7 +122,8 @@ impl Device {
         settings: &Arc<QemuSettings>,
         changes: &broadcast::Sender<EmulatorId>,
     ) -> Supervised {
-        let since = record.ended.as_ref().map_or(record.started_at, |ending| ending.at);
+        let since =
+            record.ended.as_ref().map(|ending| ending.at).or(record.ready_at).unwrap_or(record.started_at);
         let device = Arc::new(Device {
             emulator: record.emulator,
             folder,
@@ -182,7 +183,12 @@ impl Device {
         let after = phase(&state.record, &state.facts);
         if std::mem::discriminant(&before) != std::mem::discriminant(&after) {
             let ended = state.record.ended.as_ref().map(|ending| ending.at);
-            state.since = ended.unwrap_or_else(|| self.settings.clock.now());
+            let since = ended.unwrap_or_else(|| self.settings.clock.now());
+            state.since = since;
+            // Written down only where another process should say the same: when it first came up.
+            if matches!(after, Phase::Ready { .. }) && state.record.ready_at.is_none() {
+                state.record.ready_at = Some(since);
+            }
         }
         drop(state);
         if before != after {
@@ -295,7 +301,7 @@ impl Device {
                     }),
                     Some(qmp::Event::Resume) => self.learn(|_, facts| facts.halted = None),
                     Some(qmp::Event::Reset) => {
-                        self.learn(|record, _| record.boot_ms = None);
+                        self.learn(|record, _| (record.boot_ms, record.ready_at) = (None, None));
                         self.resets.send_replace(());
                     }
                     Some(qmp::Event::Shutdown { by_guest }) => {

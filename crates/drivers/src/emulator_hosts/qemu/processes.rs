@@ -87,6 +87,9 @@ impl Process {
         let child = Command::new("setsid")
             .arg(program)
             .args(arguments)
+            // Our environment may hold secrets.
+            .env_clear()
+            .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
             .current_dir(folder)
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)

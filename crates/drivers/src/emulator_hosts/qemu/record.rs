@@ -32,6 +32,7 @@ pub struct Record {
     pub process: Option<ProcessName>,
     /// Once it was up.
     pub boot_ms: Option<u64>,
+    pub ready_at: Option<Timestamp>,
     /// Once it has ended.
     pub ended: Option<Ending>,
 }
@@ -71,6 +72,7 @@ impl Record {
             started_at: now,
             process: None,
             boot_ms: None,
+            ready_at: None,
             ended: None,
         }
     }
@@ -88,6 +90,7 @@ impl Record {
             started_at: now,
             process: None,
             boot_ms: None,
+            ready_at: None,
             ended: None,
         }
     }
