@@ -256,6 +256,9 @@ async fn a_file_that_would_open_another_or_is_broken_is_refused() {
         );
     }
     assert!(world.refusal(&world.folder.path()).await.contains("no file"));
+    let pipe = world.path("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("ran").success());
+    assert!(world.refusal(&pipe).await.contains("no file"));
     let missing = world.pool.ensure_layer(layer(), &LayerSource::File(world.path("absent"))).await;
     assert_eq!(missing.expect_err("absent").code, "image_missing");
 }

@@ -431,3 +431,31 @@ async fn whenever_the_daemon_is_killed_one_device_runs_in_the_end() {
     assert_eq!(world.folder.processes(), [0; 0]);
     assert_eq!(fs::read_dir(folder.join("run")).expect("a folder").count(), 0);
 }
+
+/// A few, or with TEST_LONG twenty, on whatever processors there are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_devices_come_up_at_once() {
+    let world = World::new();
+    let count = if std::env::var_os("TEST_LONG").is_some() { 20 } else { 3 };
+    let mut launches = Vec::new();
+    for _ in 0..count {
+        launches.push(world.phone().await);
+    }
+    let begun = Instant::now();
+    for launch in &launches {
+        world.host.ensure(launch).await.expect("started");
+    }
+    println!("{count} devices started after {:?}", begun.elapsed());
+    for launch in &launches {
+        world.is_ready(launch).await;
+    }
+    println!("{count} devices ready after {:?}", begun.elapsed());
+    for launch in &launches {
+        assert!(world.adb.connect(launch.address).starts_with("connected to"));
+        assert_eq!(world.adb.shell(launch.address, "getprop ro.serialno"), launch.identity.serial);
+    }
+    for launch in &launches {
+        world.host.remove(launch.emulator).await.expect("removed");
+    }
+    assert_eq!(world.folder.processes(), [0; 0]);
+}

@@ -6,8 +6,9 @@
 use std::fmt;
 
 pub const MAGIC: [u8; 4] = *b"QFI\xfb";
-/// As much of a file's beginning as [`Header::read`] may want to see.
-pub const HEADER_BYTES: usize = 64 << 10;
+/// As much of a file's beginning as is looked at. Known headers with their extensions and the longest name take half of it;
+/// one that takes more is refused as cut off.
+pub const HEADER_BYTES: usize = 4096;
 /// 32 parts of 4 KiB in an extended L2 entry, which is what file systems write: a small write stays small.
 pub const CLUSTER_BITS: u32 = 17;
 
@@ -367,13 +368,22 @@ pub struct Overlay {
     pub pieces: Vec<(u64, Vec<u8>)>,
 }
 
+/// How long the file of a disk is that nobody has written to.
+pub fn empty_bytes(virtual_bytes: u64) -> u64 {
+    (3 + (l1_entries(virtual_bytes) * 8).div_ceil(CLUSTER)) * CLUSTER
+}
+
+fn l1_entries(virtual_bytes: u64) -> u64 {
+    virtual_bytes.div_ceil(CLUSTER * (CLUSTER / 16))
+}
+
 impl Overlay {
     /// Header, refcount table, one refcount block, then the L1 table, which is all zeros and therefore not written.
     pub fn new(virtual_bytes: u64, backing: &Backing) -> Result<Overlay, Fault> {
         if virtual_bytes == 0 || !virtual_bytes.is_multiple_of(512) {
             return fault(format!("a disk of {virtual_bytes} bytes is not possible"));
         }
-        let l1_entries = virtual_bytes.div_ceil(CLUSTER * (CLUSTER / 16));
+        let l1_entries = l1_entries(virtual_bytes);
         let l1_bytes = l1_entries * 8;
         if l1_bytes > MAX_L1_BYTES {
             return fault(format!("a disk of {virtual_bytes} bytes is too large"));
@@ -383,7 +393,7 @@ impl Overlay {
             return fault("the name of the file below is too long");
         }
         // At most 3 + 256 clusters, so that one refcount block counts them all.
-        let clusters = 3 + l1_bytes.div_ceil(CLUSTER);
+        let clusters = empty_bytes(virtual_bytes) / CLUSTER;
         let format = backing.format.as_deref().unwrap_or("qcow2").as_bytes();
         let name_offset = WRITTEN_LENGTH + 8 + format.len().next_multiple_of(8) + 8;
 

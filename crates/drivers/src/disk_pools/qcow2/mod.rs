@@ -213,7 +213,9 @@ impl Place {
             let message = format!("{} cannot be a layer: {fault}", source.display());
             DriverError::new(Retry::Never, "image_refused", message)
         };
-        let original = match File::open(source) {
+        // Without waiting, should it be a pipe.
+        let waitless = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
+        let original = match File::options().read(true).custom_flags(waitless).open(source) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let message = format!("there is no disk image {}", source.display());
@@ -297,7 +299,13 @@ impl Place {
         }
         let file = File::options().read(true).write(true).open(&path).map_err(failed)?;
         match read_header(&file).map_err(failed)? {
-            Ok(header) if layer_below(&header) == Some(on) => {}
+            Ok(header) if layer_below(&header) == Some(on) => {
+                // A device has written to it, and none was given it before it was flushed. To flush a device's writes
+                // is its own affair.
+                if file.metadata().map_err(failed)?.len() > format::empty_bytes(header.virtual_bytes) {
+                    return Ok(volume(&path));
+                }
+            }
             Ok(_) => {
                 let message = format!("{disk} is there already, on another layer than {on}");
                 return Err(DriverError::new(Retry::Never, "disk_conflict", message));

@@ -40,6 +40,8 @@ pub struct Device {
     process: Option<Process>,
     state: Mutex<State>,
     over: watch::Sender<bool>,
+    /// One record after the other, also when nobody waits any more for one to be written.
+    writing: Arc<tokio::sync::Mutex<()>>,
     /// Changes whenever the machine starts anew without QEMU ending.
     resets: watch::Sender<()>,
     /// The port takes one reader at a time; a second one would wait without a word.
@@ -131,6 +133,7 @@ impl Device {
             changes: changes.clone(),
             over: watch::Sender::new(process.is_none()),
             process,
+            writing: Arc::default(),
             resets: watch::Sender::new(()),
             state: Mutex::new(State { record, facts: Facts::default(), since, qmp: None, control: None }),
             log_reader: Arc::new(Semaphore::new(1)),
@@ -200,8 +203,13 @@ impl Device {
 
     /// Writes the record down anew. What it holds beyond the start is convenience, so trouble is only logged.
     async fn keep_record(&self) {
+        let turn = self.writing.clone().lock_owned().await;
         let (record, folder) = (self.state().record.clone(), self.folder.clone());
-        let written = tokio::task::spawn_blocking(move || record.write(&folder)).await;
+        let written = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            record.write(&folder)
+        });
+        let written = written.await;
         if let Ok(Err(error)) = written {
             tracing::warn!(emulator = %self.emulator, %error, "could not write the device's record");
         }

@@ -84,7 +84,7 @@ impl Process {
     /// Starts a program in a session of its own, so that no terminal and no signal to our group reaches it.
     pub fn start(program: &Path, arguments: &[String], folder: &Path, output: &File) -> io::Result<Process> {
         // `setsid` becomes the program itself, with the same pid; to do it here would need unsafe code.
-        let child = Command::new("setsid")
+        let mut child = Command::new("setsid")
             .arg(program)
             .args(arguments)
             // Our environment may hold secrets.
@@ -97,7 +97,9 @@ impl Process {
             .spawn()?;
         let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
         // Its parent is this process, which has not waited for it: the pid is still its own.
-        Process::open(pid)?.ok_or_else(|| io::Error::other("the process is gone before it began"))
+        let process = Process::open(pid).and_then(|process| process.ok_or(io::ErrorKind::NotFound.into()));
+        // What cannot be looked after must not run.
+        process.inspect_err(|_| drop(child.kill().and_then(|()| child.wait())))
     }
 
     /// The process of that name, if it still runs and has the marker.
