@@ -14,8 +14,8 @@ use paddock_model::layers::{DiskId, LayerId};
 use paddock_model::ports::Clock;
 use paddock_model::ports::disk_pools::DiskPool;
 
-use crate::Bench;
 use crate::figures::{Figures, Goal, Pairs, Row};
+use crate::{Bench, disk};
 
 const SHORT: usize = 1;
 const LONG: usize = 256;
@@ -30,6 +30,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Row>> {
     let [short, long] = [lineage(&folder, SHORT)?, lineage(&folder, LONG)?];
 
     let (mut at_short, mut at_long, mut flat) = (Pairs::default(), Pairs::default(), Pairs::default());
+    let mut flush = Pairs::default();
     for _ in 0..bench.rounds {
         let mut ours = [0.0; 2];
         for (at, (layer, pairs)) in [(short, &mut at_short), (long, &mut at_long)].into_iter().enumerate() {
@@ -39,6 +40,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Row>> {
             pairs.push(1e6 / ours[at], 1e6 / peer);
         }
         flat.push(ours[1], ours[0]);
+        flush.push(ours[0], disk::fdatasync_microseconds(&folder.join("appended"))?);
     }
     let against = |depth: usize, pairs: &Pairs| Row {
         name: format!("durable clone ÷ qemu-img create, depth {depth}"),
@@ -55,6 +57,12 @@ pub fn run(bench: &Bench) -> Result<Vec<Row>> {
             goal: Some(Goal::AtMost(1.5)),
             note: flat.note("µs"),
         },
+        Row {
+            name: format!("durable clone ÷ fdatasync, depth {SHORT}"),
+            figures: flush.ratios(),
+            goal: None,
+            note: flush.note("µs"),
+        },
     ])
 }
 
@@ -65,11 +73,11 @@ fn median(mut act: impl FnMut() -> Result<Duration>) -> Result<f64> {
 }
 
 fn clone(runtime: &tokio::runtime::Runtime, pool: &Qcow2Pool, layer: LayerId) -> Result<Duration> {
-    let disk = DiskId::new(SystemClock::default().now(), &OsRandom::default());
+    let new = DiskId::new(SystemClock::default().now(), &OsRandom::default());
     let begun = Instant::now();
-    runtime.block_on(pool.ensure_disk(disk, layer))?;
+    runtime.block_on(pool.ensure_disk(new, layer))?;
     let took = begun.elapsed();
-    runtime.block_on(pool.remove_disk(disk))?;
+    runtime.block_on(pool.remove_disk(new))?;
     Ok(took)
 }
 
