@@ -16,6 +16,9 @@ const START_PATIENCE: Duration = Duration::from_secs(30);
 /// No caller of the bench is to be throttled: the limits would be measured, not the server.
 const UNLIMITED: &str = "100000000";
 
+/// A hundred ticks a second, on every Linux that we know of.
+const MICROSECONDS_A_TICK: f64 = 10_000.0;
+
 pub struct Paddock {
     pub address: SocketAddr,
     data: PathBuf,
@@ -83,6 +86,16 @@ impl Paddock {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
         let kibibytes: f64 = line.trim().trim_end_matches(" kB").parse()?;
         Ok(kibibytes * 1024.0 / 1e6)
+    }
+
+    /// What it has spent on all processors since its start.
+    pub fn processor_microseconds(&self) -> Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/stat", self.daemon.id()))?;
+        // The name in parentheses may hold blanks; behind it, user and system time are the 12th and 13th.
+        let (_, numbers) = status.rsplit_once(") ").context("no name in /proc/…/stat")?;
+        let mut ticks = numbers.split(' ').skip(11).map(str::parse::<f64>);
+        let mut next = || ticks.next().context("too few numbers in /proc/…/stat");
+        Ok((next()?? + next()??) * MICROSECONDS_A_TICK)
     }
 
     pub fn database(&self) -> PathBuf {

@@ -28,6 +28,10 @@ pub enum Requests<'a> {
     Creates {
         prefix: &'a str,
     },
+    /// These bodies of JSON, one after the other and again from the start.
+    Posts {
+        bodies: &'a [String],
+    },
 }
 
 #[derive(Debug, PartialEq)]
@@ -100,6 +104,24 @@ request = function()
   return wrk.format("POST", nil, nil, '{{"name":"{prefix}' .. number .. '"}}')
 end"#
             ),
+            Requests::Posts { bodies } => {
+                // Made once; while it measures, the client only picks the next.
+                let bodies: Vec<String> = bodies.iter().map(|body| format!("[==[{body}]==]")).collect();
+                format!(
+                    r#"
+wrk.headers["Content-Type"] = "application/json"
+local bodies = {{ {} }}
+local requests, number = {{}}, 0
+init = function()
+  for index, body in ipairs(bodies) do requests[index] = wrk.format("POST", nil, nil, body) end
+end
+request = function()
+  number = number % #requests + 1
+  return requests[number]
+end"#,
+                    bodies.join(", ")
+                )
+            }
         };
         format!("wrk.headers[\"Authorization\"] = \"Bearer {token}\"\n{rest}\n{requests}\n{TELL}")
     }

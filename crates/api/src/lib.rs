@@ -3,6 +3,7 @@
 pub mod admins;
 pub mod api_keys;
 pub mod audit;
+pub mod emulators;
 pub mod grants;
 pub mod groups;
 pub mod invitations;
@@ -12,6 +13,7 @@ pub mod meta;
 pub mod page;
 pub mod permissions;
 pub mod problem;
+pub mod snapshots;
 pub mod tenants;
 pub mod users;
 

@@ -5,6 +5,8 @@
 pub mod admins;
 pub mod api_keys;
 pub mod audit;
+pub mod devices;
+pub mod emulators;
 pub mod grants;
 pub mod groups;
 pub mod idempotency_keys;
@@ -14,15 +16,17 @@ pub mod passwords;
 pub mod permissions;
 pub mod reconcile;
 pub mod signing_keys;
+pub mod snapshots;
 pub mod tenants;
 pub mod users;
 
 use std::sync::Arc;
 
 use paddock_model::ports::{Clock, Random};
-use paddock_model::{Result, Timestamp};
+use paddock_model::{Error, Result, Timestamp};
 use paddock_store::{Store, Tx};
 
+use crate::devices::Devices;
 use crate::permissions::Permissions;
 
 pub use paddock_store::Location as DatabaseLocation;
@@ -32,6 +36,8 @@ pub use paddock_store::Location as DatabaseLocation;
 pub struct Engine {
     store: Store,
     permissions: Arc<Permissions>,
+    /// None for a process that only looks at the database.
+    devices: Option<Arc<Devices>>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
 }
@@ -57,8 +63,9 @@ impl Engine {
         location: &DatabaseLocation,
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
+        devices: Option<Arc<Devices>>,
     ) -> Result<Engine, CannotOpen> {
-        Engine::on(Store::open(location).await.map_err(CannotOpen)?, clock, random).await
+        Engine::on(Store::open(location).await.map_err(CannotOpen)?, clock, random, devices).await
     }
 
     /// Opens a database that a server has made, as it is.
@@ -67,12 +74,17 @@ impl Engine {
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
     ) -> Result<Engine, CannotOpen> {
-        Engine::on(Store::join(location).await.map_err(CannotOpen)?, clock, random).await
+        Engine::on(Store::join(location).await.map_err(CannotOpen)?, clock, random, None).await
     }
 
-    async fn on(store: Store, clock: Arc<dyn Clock>, random: Arc<dyn Random>) -> Result<Engine, CannotOpen> {
+    async fn on(
+        store: Store,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+        devices: Option<Arc<Devices>>,
+    ) -> Result<Engine, CannotOpen> {
         let permissions = Permissions::load(&store).await.map_err(CannotOpen)?;
-        Ok(Engine { store, permissions, clock, random })
+        Ok(Engine { store, permissions, devices, clock, random })
     }
 
     /// Commits; whoever is told of it finds permissions as they are now.
@@ -83,6 +95,10 @@ impl Engine {
             Some(revision) => Ok(self.permissions.reach(revision).await?),
             None => Ok(()),
         }
+    }
+
+    pub(crate) fn devices(&self) -> Result<&Arc<Devices>> {
+        self.devices.as_ref().ok_or_else(|| Error::internal("this process has no devices"))
     }
 
     pub fn now(&self) -> Timestamp {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use paddock_model::caller::Caller;
 use paddock_model::credentials::Limit;
+use paddock_model::emulators::{EmulatorId, EmulatorScope};
 use paddock_model::error::Kind;
 use paddock_model::groups::GroupId;
 use paddock_model::members::Role;
@@ -210,6 +211,40 @@ pub fn scope_of(engine: &Engine, caller: &Caller, relation: Relation) -> Scope {
     let reached = known.tuples.within_reach(&subject);
     let tenants = reached.iter().filter(|thing| &*thing.kind == "tenant" && holds(relation.name(), thing));
     Scope::Tenants(tenants.filter_map(|thing| TenantId::parse(&thing.id)).collect())
+}
+
+/// Which emulators the caller may see.
+pub(crate) fn emulator_scope(engine: &Engine, caller: &Caller) -> EmulatorScope {
+    let owner = caller.subject.clone();
+    let nothing = || Scope::Tenants(Vec::new());
+    if caller.credential.limit("emulator", Relation::CanView.name(), engine.now()).is_some() {
+        return EmulatorScope { all_of: nothing(), owner, own_in: nothing(), granted: Vec::new() };
+    }
+    let (subject, known) = (owner.thing(), engine.permissions.known());
+    let holds =
+        |relation: &str, object: &Thing| check::check(&SCHEMA, &known.tuples, &subject, relation, object);
+    if holds(Relation::Admin.name(), &Object::System.thing()) {
+        return EmulatorScope { all_of: Scope::Everything, owner, own_in: nothing(), granted: Vec::new() };
+    }
+    let reached = known.tuples.reach(&subject);
+    let (mut all_of, mut own_in, mut granted) = (Vec::new(), Vec::new(), Vec::new());
+    for (thing, ways) in &reached {
+        match &*thing.kind {
+            "tenant" => {
+                let Some(id) = TenantId::parse(&thing.id) else { continue };
+                if holds(Relation::Operator.name(), thing) || holds(Relation::Auditor.name(), thing) {
+                    all_of.push(id);
+                } else if holds(Relation::Member.name(), thing) {
+                    own_in.push(id);
+                }
+            }
+            "emulator" if ways.iter().any(|(relation, _)| relation.starts_with("granted_")) => {
+                granted.extend(EmulatorId::parse(&thing.id));
+            }
+            _ => {}
+        }
+    }
+    EmulatorScope { all_of: Scope::Tenants(all_of), owner, own_in: Scope::Tenants(own_in), granted }
 }
 
 /// What the caller may not see is answered like what is not there; only the audit is told the difference.

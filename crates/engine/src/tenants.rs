@@ -8,7 +8,7 @@ use paddock_model::permissions::tuples::Holder;
 use paddock_model::permissions::{Object, Relation, Scope};
 use paddock_model::tenants::{Tenant, TenantFilter, TenantId, TenantSpec};
 use paddock_model::{Error, Result};
-use paddock_store::{Tx, api_keys, groups, relations, tenants};
+use paddock_store::{Tx, api_keys, emulators, groups, relations, snapshots, tenant_usage, tenants};
 use serde_json::json;
 
 use crate::{Engine, audit, idempotency_keys, permissions};
@@ -88,6 +88,7 @@ pub async fn delete(engine: &Engine, caller: &Caller, id: TenantId, expected: &E
     permissions::require(engine, caller, Relation::CanDelete, tenant.object())?;
     expected.require(tenant.generation)?;
     require_empty(&mut tx, &tenant).await?;
+    tenant_usage::delete(&mut tx, tenant.id).await?;
     tenants::delete(&mut tx, &tenant).await?;
     relations::take_back_all(&mut tx, &tenant.object().thing()).await?;
     let details = json!({ "name": tenant.name });
@@ -101,6 +102,8 @@ async fn require_empty(tx: &mut Tx, tenant: &Tenant) -> Result<()> {
     /// So many are named; whoever has more has enough to do.
     const NAMED: i64 = 10;
     let left = [
+        ("has_emulators", "emulators", emulators::names(tx, tenant.id, NAMED).await?),
+        ("has_snapshots", "snapshots", snapshots::names(tx, tenant.id, NAMED).await?),
         ("has_groups", "groups", groups::names(tx, tenant.id, NAMED).await?),
         ("has_api_keys", "API keys", api_keys::names(tx, tenant.id, NAMED).await?),
     ];

@@ -10,13 +10,15 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use crate::channel::Place;
-use crate::device::{Device, Ground};
+use crate::device::{Device, Ground, KEPT_IDENTITY};
 use crate::identity::Given;
 use crate::logs::{Buffer, Level};
-use crate::{adb, control, log_port, screen, tools};
+use crate::{adb, control, init, log_port, screen, tools, touches};
 
 /// Where QEMU's firmware configuration shows what the host gave.
 const GIVEN: &str = "/sys/firmware/qemu_fw_cfg/by_name/opt/org.paddock/identity/raw";
+/// What only the screen's viewer needs.
+const LATE_MODULES: &str = "/system/lib/modules";
 const ADB_PORT: u16 = 5555;
 
 /// Runs the agent until the process ends. Without options it stands on a machine.
@@ -26,7 +28,8 @@ pub fn run(args: &[String]) -> Result<()> {
         Some(path) => {
             serde_json::from_slice(&fs::read(path)?).with_context(|| format!("read {}", path.display()))
         }
-        None => match fs::read(GIVEN) {
+        // An agent that was restarted goes on as who it was; a resume may have changed that.
+        None => match fs::read(KEPT_IDENTITY).or_else(|_| fs::read(GIVEN)) {
             Ok(text) => serde_json::from_slice(&text).context("read the identity that the host gave"),
             Err(_) => Ok(Given::default()),
         },
@@ -58,15 +61,20 @@ pub fn run(args: &[String]) -> Result<()> {
     let address = listener.local_addr()?;
     adb::start(&device, listener)?;
     device.properties.assign("service.adb.tcp.port", &address.port().to_string());
-    if device.is_machine() {
-        screen::start(&device)?;
-        follow_kernel_log(&device)?;
-    }
     device.properties.assign("ro.boottime.ready", &device.uptime().as_millis().to_string());
     device.properties.assign("sys.boot_completed", "1");
     device.log.info("paddock", &format!("ready as {}", device.identity().serial));
     events.tell(&json!({"event": "ready", "adb": address.port(), "bootDurationMs": crate::health::boot_duration(&device)}));
     println!("paddock: ready, adb at {address}");
+    if device.is_machine() {
+        // None of this is needed to be ready, and all of it takes time.
+        screen::start(&device)?;
+        if let Err(error) = init::load_modules(LATE_MODULES) {
+            device.log.warn("paddock", &format!("{error:#}"));
+        }
+        touches::start(&device);
+        follow_kernel_log(&device)?;
+    }
     loop {
         std::thread::park();
     }

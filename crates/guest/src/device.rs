@@ -25,6 +25,9 @@ use crate::properties::Properties;
 use crate::settings::Settings;
 use crate::{kernel, network};
 
+/// Where the identity is kept while the machine runs, and no longer.
+pub const KEPT_IDENTITY: &str = "/run/identity.json";
+
 /// What the agent stands on.
 pub enum Ground {
     /// A whole machine, which it may rename, freeze and switch off.
@@ -127,6 +130,11 @@ impl Device {
             if let Err(error) = network::configure(&new.network, new.mac) {
                 self.log.warn("network", &format!("{error:#}"));
             }
+        }
+        if self.is_machine() {
+            // In memory only: for the agent's next start, should this one fail.
+            let kept = serde_json::to_vec(&new.as_given()).context("write down the identity")?;
+            fs::write(KEPT_IDENTITY, kept).context("write down the identity")?;
         }
         *self.gate.lock().unwrap_or_else(PoisonError::into_inner) = gate;
         *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = new;

@@ -40,6 +40,12 @@ impl Frozen {
 
 impl Freezer {
     pub fn new(root: &Path) -> Freezer {
+        // An agent that failed while it held the disk has left nobody to thaw it.
+        if root == Path::new("/")
+            && let Ok(folder) = File::open(root)
+        {
+            let _ = kernel::thaw(&folder);
+        }
         Freezer { root: root.to_owned(), state: Arc::default() }
     }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::adb::auth::Access;
 
 /// What the host says. Whatever it leaves out stays as it was, or is made up at the first start.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Given {
     pub serial: Option<String>,
@@ -73,6 +73,9 @@ pub struct Identity {
     pub network: Network,
     #[serde(skip)]
     pub adb: Access,
+    /// Further properties that the host gave.
+    #[serde(skip)]
+    pub properties: BTreeMap<String, String>,
 }
 
 impl Identity {
@@ -94,6 +97,7 @@ impl Identity {
             mac: None,
             network: Network::default(),
             adb: Access::default(),
+            properties: BTreeMap::new(),
         })
     }
 
@@ -148,11 +152,31 @@ impl Identity {
             new.adb.clone_from(adb);
         }
         new.device_type = given.device_type.unwrap_or(new.device_type);
+        new.properties.extend(given.properties.clone());
         if let Some(network) = &given.network {
             ensure!(network.prefix <= 32, "network.prefix: at most 32");
             new.network.clone_from(network);
         }
         Ok(new)
+    }
+
+    /// All of it, as a host would give it to make this identity again.
+    pub fn as_given(&self) -> Given {
+        let mac = self.mac.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":"));
+        Given {
+            serial: Some(self.serial.clone()),
+            android_id: Some(self.android_id.clone()),
+            machine_id: Some(self.machine_id.clone()),
+            hostname: Some(self.hostname.clone()),
+            device_name: Some(self.device_name.clone()),
+            device_type: Some(self.device_type),
+            android_version: Some(self.android_version.clone()),
+            mac,
+            network: Some(self.network.clone()),
+            adb: Some(self.adb.clone()),
+            seed: None,
+            properties: self.properties.clone(),
+        }
     }
 
     /// The API level that belongs to the version.
@@ -211,6 +235,18 @@ mod tests {
 
         assert_eq!((after.serial.as_str(), after.hostname.as_str()), ("EMU-1", "emu-1"));
         assert_eq!((&after.android_id, &after.machine_id), (&before.android_id, &before.machine_id));
+    }
+
+    #[test]
+    fn an_identity_can_be_given_again() {
+        let before = Identity::made_up(DeviceType::Phone, "14").expect("randomness");
+        let json = r#"{"mac": "52:54:00:0a:bc:de", "properties": {"ro.a": "1"}, "adb": {"access": "open"}}"#;
+        let identity = before.with(&given(json)).expect("an identity");
+        let kept = serde_json::to_string(&identity.as_given()).expect("JSON");
+
+        let other = Identity::made_up(DeviceType::Automotive, "9").expect("randomness");
+
+        assert_eq!(other.with(&given(&kept)).expect("an identity"), identity);
     }
 
     #[test]

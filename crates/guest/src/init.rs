@@ -33,9 +33,7 @@ pub fn from_initramfs() -> Result<()> {
     mount_new("devtmpfs", "/dev", MountFlags::NOSUID, c"mode=0755")?;
     mount_new("proc", "/proc", plain, c"")?;
     mount_new("sysfs", "/sys", plain, c"")?;
-    for name in fs::read_to_string("/modules/order").context("read /modules/order")?.lines() {
-        load_module(name)?;
-    }
+    load_modules("/modules")?;
     let started = Instant::now();
     while !Path::new(ROOT_DEVICE).exists() {
         if started.elapsed() > DISK_TIME {
@@ -60,12 +58,19 @@ pub fn from_initramfs() -> Result<()> {
     Err(error).with_context(|| format!("start {PROGRAM}"))
 }
 
-fn load_module(name: &str) -> Result<()> {
-    let file = File::open(format!("/modules/{name}")).with_context(|| format!("open module {name}"))?;
-    match rustix::system::finit_module(&file, c"", 0) {
-        Ok(()) | Err(rustix::io::Errno::EXIST | rustix::io::Errno::NODEV) => Ok(()),
-        Err(error) => Err(error).with_context(|| format!("load module {name}")),
+/// Loads the modules in a folder in the order that its file `order` gives.
+pub fn load_modules(folder: &str) -> Result<()> {
+    let order =
+        fs::read_to_string(format!("{folder}/order")).with_context(|| format!("read {folder}/order"))?;
+    for name in order.lines() {
+        let file = File::open(format!("{folder}/{name}")).with_context(|| format!("open module {name}"))?;
+        match rustix::system::finit_module(&file, c"", 0) {
+            // Without its device a module has nothing to do; loaded twice, nothing more.
+            Ok(()) | Err(rustix::io::Errno::EXIST | rustix::io::Errno::NODEV) => {}
+            Err(error) => return Err(error).with_context(|| format!("load module {name}")),
+        }
     }
+    Ok(())
 }
 
 /// On the disk: mounts the rest and keeps the agent running.

@@ -22,6 +22,7 @@ mod properties;
 mod screen;
 mod settings;
 mod tools;
+mod touches;
 
 use std::path::Path;
 use std::process::ExitCode;

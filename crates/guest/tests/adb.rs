@@ -301,6 +301,27 @@ fn reversed_connections_reach_the_host_until_they_are_removed() {
 }
 
 #[test]
+fn what_the_host_sends_before_it_hangs_up_at_once_arrives() {
+    let (_agent, adb) = open_device();
+    let service = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = free_port();
+    let host_port = service.local_addr().expect("an address").port();
+    adb.run(&["reverse", &format!("tcp:{port}"), &format!("tcp:{host_port}")]);
+    std::thread::spawn(move || {
+        for stream in service.incoming() {
+            stream.expect("a connection").write_all(b"short").expect("written");
+        }
+    });
+
+    for attempt in 0..200 {
+        let mut heard = String::new();
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+        stream.read_to_string(&mut heard).expect("text");
+        assert_eq!(heard, "short", "at attempt {attempt}");
+    }
+}
+
+#[test]
 fn a_screenshot_is_a_picture_in_both_forms() {
     let (agent, adb) = open_device();
 

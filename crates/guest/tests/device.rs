@@ -77,6 +77,15 @@ fn a_phone_does_what_adb_asks_of_it() {
     machine.qmp(&[json!({"execute": "screendump", "arguments": {"filename": shot, "format": "png"}})]);
     assert_eq!(size_of_picture(&shot), (720, 1280));
 
+    // a touch of the viewer
+    let place = |axis: &str, value: u32| json!({"type": "abs", "data": {"axis": axis, "value": value}});
+    let button = |down: bool| json!({"type": "btn", "data": {"button": "left", "down": down}});
+    let touch = [place("x", 0x4000), place("y", 0x7fff), button(true), button(false)];
+    machine.qmp(&[json!({"execute": "input-send-event", "arguments": {"events": touch}})]);
+    eventually("the touch leads home", || {
+        (!adb.shell("dumpsys activity").contains("com.example.app")).then_some(())
+    });
+
     // forward and reverse
     let mut server = adb
         .on_device(&["shell", "echo from the device | nc -l -p 7000"])
@@ -95,8 +104,13 @@ fn a_phone_does_what_adb_asks_of_it() {
     adb.run(&["reverse", "tcp:7001", &format!("tcp:{}", service.local_addr().expect("an address").port())]);
     let client =
         std::thread::spawn(move || service.accept().expect("a connection").0.write_all(b"from the host\n"));
-    // ADB knows no half-closed connections, so the input of `nc` has to stay open.
-    assert_eq!(adb.shell("sleep 1 | nc 127.0.0.1 7001"), "from the host");
+    // ADB knows no half-closed connections, so the input of `nc` stays open until it has ended.
+    let mut command = adb.on_device(&["shell", "nc 127.0.0.1 7001"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("adb");
+    let keyboard = child.stdin.take();
+    let output = child.wait_with_output().expect("adb");
+    drop(keyboard);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "from the host\n");
     client.join().expect("a thread").expect("written");
 
     // the end
@@ -128,6 +142,22 @@ fn a_frozen_disk_takes_no_writes_and_the_watchdog_thaws_it() {
     assert_eq!(control.wait_for("thawed")["reason"], "watchdog");
     assert!(started.elapsed() >= Duration::from_millis(1400));
     assert!(write.wait().expect("adb").success());
+
+    // Nor does it stay frozen when the agent fails: another takes over, as the same device.
+    control.ask(json!({"op": "resume", "identity": {"serial": "EMU-2B"}}));
+    control.ask(json!({"op": "freeze", "timeoutMs": 60_000}));
+    adb.reconnect(machine.port);
+    let _ = adb.output(&["shell", "kill -9 $PPID"]);
+    eventually("another agent", || machine.console().contains("starting it again").then_some(()));
+    drop(control);
+    let mut control = machine.ready();
+    let health = control.ask(json!({"op": "health", "properties": true}));
+    assert_eq!(
+        (&health["ok"]["frozen"], &health["ok"]["properties"]["ro.serialno"]),
+        (&json!(false), &json!("EMU-2B"))
+    );
+    adb.reconnect(machine.port);
+    assert_eq!(adb.shell("echo x > /data/late && hostname"), "emu-2b");
 
     // A disk captured while it is frozen needs no repair.
     let told = control.ask(json!({"op": "freeze", "timeoutMs": 20_000}));

@@ -123,8 +123,8 @@ impl Ceiling {
         };
         match self {
             Ceiling::Everything => true,
-            Ceiling::AllBut(patterns) => !patterns.iter().any(|pattern| matches(pattern)),
-            Ceiling::Only(patterns) => patterns.iter().any(|pattern| matches(pattern)),
+            Ceiling::AllBut(patterns) => !patterns.iter().any(matches),
+            Ceiling::Only(patterns) => patterns.iter().any(matches),
         }
     }
 

@@ -1,6 +1,18 @@
-//! Emulators: devices that run.
+//! Emulators: devices that run. What is wanted and what is are kept apart; the status follows from both.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use crate::Timestamp;
+use crate::labels::{LabelSelector, Labels};
+use crate::layers::DiskId;
+use crate::permissions::{Object, Scope, Subject};
+use crate::ports::Random;
+use crate::ports::emulator_hosts::{DeviceIdentity, Observed, Phase};
+use crate::slug::Slug;
+use crate::tenants::TenantId;
 
 crate::id!(EmulatorId, "emu");
 
@@ -14,21 +26,425 @@ pub enum DeviceType {
     Wear,
 }
 
-impl DeviceType {
-    pub const ALL: [DeviceType; 5] =
-        [DeviceType::Phone, DeviceType::Tablet, DeviceType::Automotive, DeviceType::Tv, DeviceType::Wear];
+macro_rules! named {
+    ($type:ident: $($variant:ident = $name:literal),* $(,)?) => {
+        impl $type {
+            pub const ALL: &[$type] = &[$($type::$variant),*];
 
-    pub const fn name(self) -> &'static str {
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $($type::$variant => $name,)*
+                }
+            }
+
+            pub fn parse(text: &str) -> Option<Self> {
+                match text {
+                    $($name => Some($type::$variant),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+named! { DeviceType: Phone = "phone", Tablet = "tablet", Automotive = "automotive", Tv = "tv", Wear = "wear" }
+
+/// What its owner wants of an emulator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Wanted {
+    Running,
+    /// No compute, the disk kept.
+    Parked,
+    Gone,
+}
+
+named! { Wanted: Running = "running", Parked = "parked", Gone = "gone" }
+
+/// Why the device was started for the last time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Cause {
+    Deploy,
+    Restart,
+}
+
+named! { Cause: Deploy = "deploy", Restart = "restart" }
+
+/// What the host has seen of the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Seen {
+    None,
+    Booting,
+    Ready,
+    Paused,
+    Silent,
+    Exited,
+}
+
+named! {
+    Seen: None = "none", Booting = "booting", Ready = "ready", Paused = "paused", Silent = "silent", Exited = "exited",
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Status {
+    Provisioning,
+    Running,
+    Restarting,
+    Parked,
+    Unreachable,
+    Failed,
+    Terminating,
+    Terminated,
+}
+
+named! {
+    Status: Provisioning = "provisioning", Running = "running", Restarting = "restarting", Parked = "parked",
+    Unreachable = "unreachable", Failed = "failed", Terminating = "terminating", Terminated = "terminated",
+}
+
+/// What a caller may ask of an emulator in a status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Action {
+    Restart,
+    Park,
+    Wake,
+    Delete,
+}
+
+named! { Action: Restart = "restart", Park = "park", Wake = "wake", Delete = "delete" }
+
+impl Status {
+    pub const fn actions(self) -> &'static [Action] {
         match self {
-            DeviceType::Phone => "phone",
-            DeviceType::Tablet => "tablet",
-            DeviceType::Automotive => "automotive",
-            DeviceType::Tv => "tv",
-            DeviceType::Wear => "wear",
+            Status::Provisioning | Status::Restarting => &[Action::Delete],
+            Status::Running => &[Action::Restart, Action::Park, Action::Delete],
+            // A device that does not answer is mended by a restart, too.
+            Status::Unreachable | Status::Failed => &[Action::Restart, Action::Delete],
+            Status::Parked => &[Action::Wake, Action::Delete],
+            Status::Terminating | Status::Terminated => &[],
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Emulator {
+    pub id: EmulatorId,
+    pub tenant: TenantId,
+    pub owner: Subject,
+    pub name: String,
+    pub labels: Labels,
+    pub device_type: DeviceType,
+    pub android_version: String,
+    pub memory_bytes: i64,
+    pub cpus: i64,
+    pub snapshot: Slug,
+    pub snapshot_parent: Option<Slug>,
+    /// At the host.
+    pub image: String,
+    pub disk: DiskId,
+    pub identity: DeviceIdentity,
+    /// Which of the loopback addresses is its own; none once it is gone.
+    pub slot: Option<i64>,
+    pub wanted: Wanted,
+    pub incarnation: i64,
+    pub cause: Cause,
+    pub seen: Seen,
+    pub seen_incarnation: i64,
+    pub seen_since: Timestamp,
+    pub disk_ready_at: Option<Timestamp>,
+    /// When the host was told to start this incarnation.
+    pub started_at: Option<Timestamp>,
+    pub boot_duration_ms: Option<i64>,
+    /// Given up; only a restart or the end helps.
+    pub failed_at: Option<Timestamp>,
+    pub reason: Option<Reason>,
+    pub unsettled: bool,
+    pub due_at: Timestamp,
+    pub failures: i64,
+    pub expires_at: Option<Timestamp>,
+    pub idle_timeout_seconds: Option<i64>,
+    pub active_at: Timestamp,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
+    pub terminated_at: Option<Timestamp>,
+    pub generation: i64,
+}
+
+/// Why the status is what it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    pub code: String,
+    pub message: String,
+}
+
+impl Reason {
+    pub fn new(code: &str, message: impl Into<String>) -> Self {
+        Reason { code: code.to_owned(), message: message.into() }
+    }
+}
+
+/// What a loop does next for an emulator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    MakeDisk,
+    Start,
+    /// Stops what runs of it.
+    Stop,
+    RemoveDisk,
+    /// Everything is gone: the record becomes a tombstone.
+    Finish,
+    GiveUp(Reason),
+    /// Nothing before this time, unless something changes.
+    Wait(Timestamp),
+    /// Everything is as wanted.
+    Settle,
+}
+
+impl Emulator {
+    pub fn status(&self) -> Status {
+        match self.wanted {
+            Wanted::Gone if self.terminated_at.is_some() => Status::Terminated,
+            Wanted::Gone => Status::Terminating,
+            Wanted::Parked => Status::Parked,
+            Wanted::Running if self.failed_at.is_some() => Status::Failed,
+            Wanted::Running if self.seen_incarnation < self.incarnation => self.starting(),
+            Wanted::Running => match self.seen {
+                Seen::None | Seen::Booting => self.starting(),
+                Seen::Ready => Status::Running,
+                Seen::Paused | Seen::Silent => Status::Unreachable,
+                Seen::Exited => Status::Failed,
+            },
         }
     }
 
-    pub fn parse(text: &str) -> Option<Self> {
-        DeviceType::ALL.into_iter().find(|kind| kind.name() == text)
+    const fn starting(&self) -> Status {
+        match self.cause {
+            Cause::Deploy => Status::Provisioning,
+            Cause::Restart => Status::Restarting,
+        }
     }
+
+    /// From what is wanted and what is, without looking anywhere else.
+    pub fn next_step(&self, boot_deadline: Duration, now: Timestamp) -> Step {
+        let runs = self.seen != Seen::None;
+        match self.wanted {
+            Wanted::Gone if self.terminated_at.is_some() => Step::Settle,
+            Wanted::Gone | Wanted::Parked if runs => Step::Stop,
+            Wanted::Gone if self.disk_ready_at.is_some() => Step::RemoveDisk,
+            Wanted::Gone => Step::Finish,
+            Wanted::Parked => Step::Settle,
+            Wanted::Running if self.failed_at.is_some() => {
+                if runs {
+                    Step::Stop
+                } else {
+                    Step::Settle
+                }
+            }
+            Wanted::Running if self.disk_ready_at.is_none() => Step::MakeDisk,
+            Wanted::Running if self.seen == Seen::None || self.seen_incarnation < self.incarnation => {
+                Step::Start
+            }
+            Wanted::Running => match self.seen {
+                Seen::Booting => {
+                    let deadline = self.started_at.unwrap_or(self.updated_at) + boot_deadline;
+                    if now < deadline {
+                        Step::Wait(deadline)
+                    } else {
+                        let message = format!("It was not up after {} s.", boot_deadline.as_secs());
+                        Step::GiveUp(Reason::new("boot_timeout", message))
+                    }
+                }
+                Seen::Exited => {
+                    let reason = self.reason.clone();
+                    Step::GiveUp(
+                        reason.unwrap_or_else(|| Reason::new("exited", "The device ended by itself.")),
+                    )
+                }
+                Seen::None | Seen::Ready | Seen::Paused | Seen::Silent => Step::Settle,
+            },
+        }
+    }
+
+    /// As it stands once the host was looked at.
+    #[must_use]
+    pub fn with_observation(self, observed: Option<&Observed>, now: Timestamp) -> Self {
+        let Some(observed) = observed else {
+            let started =
+                self.seen != Seen::None && self.wanted == Wanted::Running && self.failed_at.is_none();
+            // It was there, nobody asked for its end, and there is no trace of it: that is an end, too.
+            let lost = started && self.seen_incarnation == self.incarnation && self.seen != Seen::Exited;
+            let seen = if lost { Seen::Exited } else { Seen::None };
+            let reason = if lost {
+                Some(Reason::new("lost", "The device is not there any more. Restart it; its disk is kept."))
+            } else {
+                self.reason.clone()
+            };
+            return self.seen_as(seen, None, reason, now);
+        };
+        let (seen, reason) = match &observed.phase {
+            Phase::Booting => (Seen::Booting, None),
+            Phase::Ready { .. } => (Seen::Ready, None),
+            Phase::Paused { code, message } => (Seen::Paused, Some(Reason::new(code, message))),
+            Phase::Silent => {
+                (Seen::Silent, Some(Reason::new("silent", "The device runs but does not answer.")))
+            }
+            Phase::Exited { code, message } => (Seen::Exited, Some(Reason::new(code, message))),
+        };
+        let reason = if self.failed_at.is_some() { self.reason.clone() } else { reason };
+        let boot = match observed.phase {
+            Phase::Ready { boot_duration } => i64::try_from(boot_duration.as_millis()).ok(),
+            _ => self.boot_duration_ms,
+        };
+        let emulator = Emulator { boot_duration_ms: boot, ..self };
+        emulator.seen_as(seen, Some(observed.incarnation), reason, now)
+    }
+
+    fn seen_as(self, seen: Seen, incarnation: Option<i64>, reason: Option<Reason>, now: Timestamp) -> Self {
+        let incarnation = incarnation.unwrap_or(self.seen_incarnation);
+        let changed = (seen, incarnation) != (self.seen, self.seen_incarnation);
+        Emulator {
+            seen,
+            seen_incarnation: incarnation,
+            seen_since: if changed { now } else { self.seen_since },
+            reason,
+            unsettled: self.unsettled || changed,
+            due_at: if changed { now } else { self.due_at },
+            ..self
+        }
+    }
+
+    /// A new start of the same device on the same disk.
+    #[must_use]
+    pub fn restarted(self, now: Timestamp) -> Self {
+        Emulator {
+            wanted: Wanted::Running,
+            incarnation: self.incarnation + 1,
+            cause: Cause::Restart,
+            failed_at: None,
+            reason: None,
+            started_at: None,
+            boot_duration_ms: None,
+            ..self.changed(now)
+        }
+    }
+
+    /// The compute is given back, the disk stays.
+    #[must_use]
+    pub fn parked(self, now: Timestamp) -> Self {
+        Emulator { wanted: Wanted::Parked, reason: None, ..self.changed(now) }
+    }
+
+    #[must_use]
+    pub fn woken(self, now: Timestamp) -> Self {
+        let woken = self.restarted(now);
+        Emulator { cause: Cause::Deploy, ..woken }
+    }
+
+    #[must_use]
+    pub fn removed(self, reason: Option<Reason>, now: Timestamp) -> Self {
+        Emulator { wanted: Wanted::Gone, reason, ..self.changed(now) }
+    }
+
+    fn changed(self, now: Timestamp) -> Self {
+        Emulator { unsettled: true, due_at: now, failures: 0, active_at: now, updated_at: now, ..self }
+    }
+
+    pub fn object(&self) -> Object {
+        Object::Emulator(self.id)
+    }
+
+    /// When nobody has used it for too long.
+    pub fn idle_at(&self) -> Option<Timestamp> {
+        let seconds = u64::try_from(self.idle_timeout_seconds?).ok()?;
+        Some(self.active_at + Duration::from_secs(seconds))
+    }
+}
+
+/// The loopback address of a slot: 127.80.0.1 is the first.
+pub fn address_of(slot: i64) -> Ipv4Addr {
+    const FIRST: u32 = u32::from_be_bytes([127, 80, 0, 0]);
+    Ipv4Addr::from(FIRST + u32::try_from(slot).unwrap_or(0))
+}
+
+/// As many addresses as there are from 127.80.0.1 to 127.95.255.254.
+pub const SLOTS: i64 = (16 << 16) - 2;
+
+/// Who a clone is to be.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum IdentityMode {
+    /// Someone new.
+    #[default]
+    Regenerate,
+    /// The same for the same seed, whenever and wherever it is asked for.
+    Keep { seed: String },
+}
+
+/// 32 bytes from which everything that makes a device itself is drawn.
+pub fn identity(bytes: &[u8; 32], seed: &[u8; 32], device_type: DeviceType) -> DeviceIdentity {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    // Locally administered, and QEMU's own prefix is left to QEMU.
+    let mac = format!(
+        "02:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}",
+        bytes[24], bytes[25], bytes[26], bytes[27], bytes[28]
+    );
+    let vin = (device_type == DeviceType::Automotive).then(|| vin(&bytes[8..32]));
+    DeviceIdentity {
+        serial: format!("PDK{}", hex(&bytes[..6]).to_uppercase()),
+        android_id: hex(&bytes[6..14]),
+        machine_id: hex(&bytes[8..24]),
+        mac,
+        seed: hex(seed),
+        vin,
+    }
+}
+
+/// Seventeen letters with the check digit in the ninth place (ISO 3779); `1PD` is nobody's.
+fn vin(bytes: &[u8]) -> String {
+    const LETTERS: &[u8] = b"0123456789ABCDEFGHJKLMNPRSTUVWXYZ";
+    const WEIGHTS: [u32; 17] = [8, 7, 6, 5, 4, 3, 2, 10, 0, 9, 8, 7, 6, 5, 4, 3, 2];
+    let mut vin: Vec<u8> = b"1PD".to_vec();
+    vin.extend(bytes.iter().take(14).map(|byte| LETTERS[*byte as usize % LETTERS.len()]));
+    let value = |letter: u8| match letter {
+        b'0'..=b'9' => u32::from(letter - b'0'),
+        b'A'..=b'H' => u32::from(letter - b'A') + 1,
+        b'J'..=b'N' => u32::from(letter - b'J') + 1,
+        b'P' => 7,
+        b'R' => 9,
+        _ => u32::from(letter - b'S') + 2,
+    };
+    let sum: u32 = vin.iter().zip(WEIGHTS).map(|(letter, weight)| value(*letter) * weight).sum();
+    vin[8] = b"0123456789X"[sum as usize % 11];
+    vin.into_iter().map(char::from).collect()
+}
+
+/// Fresh bytes for an identity that nobody else has.
+pub fn fresh(random: &dyn Random) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    random.fill(&mut bytes);
+    bytes
+}
+
+/// Which emulators a caller may see: all of some tenants, its own in others, and those that were granted to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmulatorScope {
+    pub all_of: Scope,
+    pub owner: Subject,
+    pub own_in: Scope,
+    pub granted: Vec<EmulatorId>,
+}
+
+impl EmulatorScope {
+    pub fn covers(&self, emulator: &Emulator) -> bool {
+        self.all_of.covers(emulator.tenant)
+            || self.own_in.covers(emulator.tenant)
+                && (emulator.owner == self.owner || self.granted.contains(&emulator.id))
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EmulatorFilter {
+    pub tenant: Option<TenantId>,
+    pub status: Option<Status>,
+    pub snapshot: Option<String>,
+    pub name: Option<String>,
+    pub labels: LabelSelector,
 }

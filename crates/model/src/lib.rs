@@ -19,6 +19,7 @@ pub mod permissions;
 pub mod ports;
 pub mod signing_keys;
 pub mod slug;
+pub mod snapshots;
 pub mod tenants;
 pub mod users;
 

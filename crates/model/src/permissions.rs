@@ -10,18 +10,22 @@ use std::sync::Arc;
 
 use self::tuples::{Holder, Thing, Tuple};
 use crate::api_keys::ApiKeyId;
+use crate::emulators::EmulatorId;
 use crate::groups::GroupId;
+use crate::slug::Slug;
 use crate::tenants::TenantId;
 use crate::users::UserId;
 
 /// What a relation is held on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Object {
     /// The installation itself.
     System,
     Tenant(TenantId),
     Group(GroupId),
     UserAccount(UserId),
+    Emulator(EmulatorId),
+    Snapshot(Slug),
     /// No type of the model: rights on a key follow from its tenant and its owner.
     ApiKey(ApiKeyId),
 }
@@ -54,36 +58,43 @@ macro_rules! relations {
 
 relations! {
     Admin = "admin",
+    Auditor = "auditor",
     CanCreateDevice = "can_create_device",
+    CanCreateEmulator = "can_create_emulator",
     CanCreateTenant = "can_create_tenant",
     CanDelete = "can_delete",
+    CanDeploy = "can_deploy",
     CanEdit = "can_edit",
     CanListUsers = "can_list_users",
     CanManageAdmins = "can_manage_admins",
     CanManageGrants = "can_manage_grants",
     CanManageGroups = "can_manage_groups",
     CanManageMembers = "can_manage_members",
+    CanRestart = "can_restart",
     CanUpdate = "can_update",
     CanView = "can_view",
     CanViewAudit = "can_view_audit",
     CanViewMembers = "can_view_members",
     Holder = "holder",
     Member = "member",
+    Operator = "operator",
 }
 
 impl Object {
-    pub fn thing(self) -> Thing {
+    pub fn thing(&self) -> Thing {
         match self {
             Object::System => Thing::new("system", "paddock"),
             Object::Tenant(id) => Thing::new("tenant", &id.to_string()),
             Object::Group(id) => Thing::new("group", &id.to_string()),
             Object::UserAccount(id) => Thing::new("user_account", &id.to_string()),
+            Object::Emulator(id) => Thing::new("emulator", &id.to_string()),
+            Object::Snapshot(name) => Thing::new("snapshot", name.as_str()),
             Object::ApiKey(id) => Thing::new("api_key", &id.to_string()),
         }
     }
 
     /// The tuple that gives the holder a relation on this.
-    pub fn given_to(self, relation: &str, holder: Holder) -> Tuple {
+    pub fn given_to(&self, relation: &str, holder: Holder) -> Tuple {
         Tuple { object: self.thing(), relation: relation.into(), holder }
     }
 }

@@ -4,6 +4,7 @@ pub mod admins;
 pub mod api_keys;
 pub mod audit;
 pub mod conventions;
+pub mod emulators;
 pub mod grants;
 pub mod groups;
 pub mod health;
@@ -12,6 +13,7 @@ pub mod members;
 pub mod meta;
 pub mod openapi;
 pub mod permissions;
+pub mod snapshots;
 pub mod tenants;
 pub mod users;
 
@@ -75,11 +77,13 @@ fn api() -> OpenApiRouter<App> {
         .merge(admins::routes())
         .merge(api_keys::routes())
         .merge(audit::routes())
+        .merge(emulators::routes())
         .merge(grants::routes())
         .merge(groups::routes())
         .merge(invitations::routes())
         .merge(members::routes())
         .merge(permissions::routes())
+        .merge(snapshots::routes())
         .merge(tenants::routes())
         .merge(users::routes())
 }

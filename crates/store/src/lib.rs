@@ -17,12 +17,18 @@ mod value;
 
 pub mod api_keys;
 pub mod audit;
+pub mod disks;
+pub mod emulators;
 pub mod groups;
 pub mod idempotency_keys;
 pub mod invitations;
+pub mod layers;
 pub mod leases;
 pub mod relations;
 pub mod signing_keys;
+pub mod slots;
+pub mod snapshots;
+pub mod tenant_usage;
 pub mod tenants;
 pub mod users;
 

@@ -14,6 +14,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "house", script: include_str!("../migrations/0001_house.sql") },
     Migration { name: "relations", script: include_str!("../migrations/0002_relations.sql") },
     Migration { name: "identity", script: include_str!("../migrations/0003_identity.sql") },
+    Migration { name: "devices", script: include_str!("../migrations/0005_devices.sql") },
 ];
 
 const JOURNAL: &str = "

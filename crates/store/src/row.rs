@@ -56,6 +56,13 @@ impl<'a> Row<'a> {
         serde_json::from_value(self.take()?).map_err(Error::unexpected)
     }
 
+    /// The same for a column that may be empty.
+    pub fn take_optional_text<T>(&mut self, read: impl Fn(&str) -> Option<T>) -> Result<Option<T>> {
+        let text: Option<String> = self.take_optional()?;
+        let broken = || Error::unexpected(format!("column {} breaks its rule", self.next - 1));
+        text.map(|text| read(&text).ok_or_else(broken)).transpose()
+    }
+
     /// The next column, a text with a rule of its own.
     pub fn take_text<T>(&mut self, read: impl Fn(&str) -> Option<T>) -> Result<T> {
         let text: String = self.take()?;
@@ -101,6 +108,9 @@ column! {
     paddock_model::tenants::TenantId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
     paddock_model::groups::GroupId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
     paddock_model::api_keys::ApiKeyId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
+    paddock_model::emulators::EmulatorId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
+    paddock_model::layers::LayerId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
+    paddock_model::layers::DiskId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
     paddock_model::users::UserId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
 }
 

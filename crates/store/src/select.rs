@@ -51,6 +51,18 @@ impl Select {
         }
     }
 
+    /// The same, and besides what belongs to no tenant: the platform's own, which everyone may see.
+    pub fn within_or_nobodys(&mut self, scope: &Scope, tenant_column: &'static str) {
+        let Scope::Tenants(tenants) = scope else { return };
+        let places = vec!["?"; tenants.len()].join(", ");
+        let condition = if tenants.is_empty() {
+            format!("{tenant_column} IS NULL")
+        } else {
+            format!("({tenant_column} IS NULL OR {tenant_column} IN ({places}))")
+        };
+        self.and(&condition, tenants.iter().map(|id| Value::Uuid(id.0)));
+    }
+
     /// Only where the column holds one of the values; nothing where there are none.
     pub fn one_of(&mut self, column: &'static str, values: impl ExactSizeIterator<Item = Value<'static>>) {
         if values.len() == 0 {

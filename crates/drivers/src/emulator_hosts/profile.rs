@@ -193,7 +193,8 @@ impl Profile {
             );
         }
         // Each file ends up in one folder, beside the others.
-        for file in self.files() {
+        let own = self.disks.iter().filter(|disk| !disk.read_only).map(|disk| disk.file.as_str());
+        for file in self.files().into_iter().chain(own) {
             let mut parts = Path::new(file).components();
             if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None))
                 || file == FILE_NAME
@@ -216,7 +217,9 @@ impl Profile {
         files.into_iter().map(String::as_str).collect()
     }
 
-    pub fn image(&self, name: String) -> Image {
+    /// The image of this profile, with its disk in the folder where the profile was found.
+    pub fn image(&self, name: String, folder: &Path) -> Image {
+        let own = self.disks.iter().find(|disk| !disk.read_only);
         Image {
             name,
             device_type: self.device_type,
@@ -225,6 +228,7 @@ impl Profile {
             memory_bytes: self.machine.memory_mib << 20,
             cpus: self.machine.cpus,
             capabilities: self.capabilities.clone(),
+            disk: own.map(|disk| folder.join(&disk.file)).unwrap_or_default(),
         }
     }
 }
@@ -246,7 +250,9 @@ mod tests {
             let profile = Profile::parse(text.as_bytes()).expect("a profile");
 
             assert_eq!(profile.files(), ["vmlinux", "initramfs.cpio"]);
-            assert_eq!(profile.image("x".to_owned()).memory_bytes, 256 << 20);
+            let image = profile.image("x".to_owned(), Path::new("/images"));
+            assert_eq!(image.memory_bytes, 256 << 20);
+            assert_eq!(image.disk, Path::new("/images").join(format!("{}.qcow2", image.device_type.name())));
         }
     }
 

@@ -188,14 +188,16 @@ impl EmulatorHost for SimulatedHost {
         self.0.faults.strike("take an image into keeping")?;
         let stem = profile.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let name = stem.split('.').next().unwrap_or_default().to_owned();
+        let folder = profile.parent().unwrap_or(Path::new("."));
         if let Ok(text) = std::fs::read(profile) {
             let parsed = Profile::parse(&text).map_err(|error| {
                 DriverError::new(Retry::Never, "image_refused", format!("{}: {error}", profile.display()))
             })?;
-            return Ok(parsed.image(format!("simulated-{name}")));
+            return Ok(parsed.image(format!("simulated-{name}"), folder));
         }
         Ok(Image {
             device_type: DeviceType::parse(&name).unwrap_or(DeviceType::Phone),
+            disk: folder.join(format!("{name}.qcow2")),
             name: format!("simulated-{name}"),
             android_version: "14".to_owned(),
             abi: "x86_64".to_owned(),

@@ -24,5 +24,5 @@ async fn run(engine: &Engine) -> Result<Report, Trouble> {
     let mut tx = engine.store.begin().await?;
     let changed = idempotency_keys::delete_expired(&mut tx, oldest).await?;
     tx.commit().await?;
-    Ok(Report { changed })
+    Ok(Report { changed, ..Report::default() })
 }

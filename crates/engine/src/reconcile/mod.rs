@@ -3,7 +3,12 @@
 //! A loop takes no argument and may run at any moment, twice, and after a crash at any point. It is woken by commits
 //! to the tables it watches and by time. Over a settled world it writes nothing. One replica runs them, all the others wait.
 
+pub mod capacity;
+pub mod emulators;
+pub mod expiry;
 pub mod idempotency_keys;
+pub mod images;
+pub mod layers;
 mod lease;
 pub mod relation_changes;
 mod runner;
@@ -12,16 +17,25 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use paddock_model::Error;
 use paddock_model::error::Kind;
+use paddock_model::{Error, Timestamp};
 
 use crate::Engine;
 
+use paddock_model::ports::drivers::DriverError;
 pub use paddock_model::ports::drivers::Retry;
 pub use runner::{LoopStatus, Outcome, Runner, Settings, Status};
 
 /// Every loop there is.
-pub const LOOPS: &[Loop] = &[idempotency_keys::LOOP, relation_changes::LOOP];
+pub const LOOPS: &[Loop] = &[
+    capacity::LOOP,
+    emulators::LOOP,
+    expiry::LOOP,
+    idempotency_keys::LOOP,
+    images::LOOP,
+    layers::LOOP,
+    relation_changes::LOOP,
+];
 
 #[derive(Clone, Copy)]
 pub struct Loop {
@@ -40,6 +54,8 @@ pub type Run<'a> = Pin<Box<dyn Future<Output = Result<Report, Trouble>> + Send +
 pub struct Report {
     /// How many things were changed; nothing in a settled world.
     pub changed: u64,
+    /// When it has something to do again, if it knows.
+    pub next: Option<Timestamp>,
 }
 
 /// Why a run ended early, and when another try may help.
@@ -67,6 +83,13 @@ impl From<Error> for Trouble {
             _ => Retry::Later,
         };
         Trouble { retry, error }
+    }
+}
+
+impl From<DriverError> for Trouble {
+    fn from(error: DriverError) -> Self {
+        let retry = error.retry;
+        Trouble { retry, error: Error::internal(error) }
     }
 }
 

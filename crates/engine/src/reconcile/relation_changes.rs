@@ -26,5 +26,5 @@ async fn run(engine: &Engine) -> Result<Report, Trouble> {
     let mut tx = engine.store.begin().await?;
     let changed = relations::forget_changes_until(&mut tx, oldest).await?;
     tx.commit().await?;
-    Ok(Report { changed })
+    Ok(Report { changed, ..Report::default() })
 }

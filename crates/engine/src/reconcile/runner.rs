@@ -80,6 +80,9 @@ impl Runner {
         for each in loops {
             running.spawn(keep_running(account.clone(), *each, stop_loops.clone()));
         }
+        if engine.devices.is_some() {
+            running.spawn(super::emulators::follow(engine.clone(), stop_loops.clone()));
+        }
         lease.spawn(keep_lease(account.clone(), give_lease_back.clone()));
         Runner { account, stop_loops, loops: running, give_lease_back, lease }
     }
@@ -170,8 +173,8 @@ async fn run_once(account: &Account, each: Loop) -> (Duration, bool) {
     });
     let finished = account.engine.now();
     let outcome = match &result {
-        Ok(Report { changed: 0 }) => Outcome::Settled,
-        Ok(Report { changed }) => Outcome::Changed(*changed),
+        Ok(Report { changed: 0, .. }) => Outcome::Settled,
+        Ok(Report { changed, .. }) => Outcome::Changed(*changed),
         Err(_) => Outcome::Failed,
     };
     metrics::counter!("paddock_loop_runs_total", "loop" => each.name, "outcome" => outcome.name())
@@ -182,6 +185,12 @@ async fn run_once(account: &Account, each: Loop) -> (Duration, bool) {
         .record(finished.duration_since(started).as_secs_f64());
 
     let (mut pause, mut backs_off) = (each.every, false);
+    if let Ok(Report { next: Some(next), .. }) = &result {
+        // Due already counts as soon: a run that cannot finish its work must not spin.
+        const SHORTEST: Duration = Duration::from_millis(50);
+        pause =
+            pause.min(Duration::try_from(next.duration_since(finished)).unwrap_or_default().max(SHORTEST));
+    }
     account.note(each.name, |status| {
         status.running_since = None;
         status.finished_at = Some(finished);

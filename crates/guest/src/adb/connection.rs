@@ -207,8 +207,9 @@ impl Connection {
             self.streams().remove(&stream.local);
             return Err(error);
         }
-        let state = stream.wait(|state| state.may_send || state.closed);
-        if state.closed {
+        // The peer may have accepted, sent everything and closed before this thread comes to look.
+        let state = stream.wait(|state| state.accepted || state.closed);
+        if !state.accepted {
             return Err(io::Error::from(io::ErrorKind::ConnectionRefused));
         }
         drop(state);

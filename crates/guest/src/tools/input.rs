@@ -3,6 +3,7 @@
 use super::{Failure, Outcome};
 use crate::device::Device;
 use crate::logs::{Buffer, Level};
+use crate::touches;
 
 pub fn input(device: &Device, args: &[&str]) -> Outcome {
     let args = match args {
@@ -22,16 +23,19 @@ pub fn input(device: &Device, args: &[&str]) -> Outcome {
         ["keyevent", keys @ ..] if !keys.is_empty() => {
             for key in keys {
                 match key.trim_start_matches("KEYCODE_") {
-                    "HOME" | "3" => device.activities.home(),
-                    "BACK" | "4" => device.activities.back(),
-                    _ => {}
+                    "HOME" | "3" => touches::left(device, "HOME"),
+                    "BACK" | "4" => touches::left(device, "BACK"),
+                    key => log(device, &format!("keyevent {key}")),
                 }
             }
-            device.properties.nudge();
-            format!("keyevent {}", keys.join(" "))
+            return Ok(0);
         }
         _ => return Err("usage: input tap X Y | swipe X Y X Y [MS] | text TEXT | keyevent KEY...".into()),
     };
-    device.log.add(Buffer::Events, Level::Info, "input", std::process::id(), &what);
+    log(device, &what);
     Ok(0)
+}
+
+fn log(device: &Device, what: &str) {
+    device.log.add(Buffer::Events, Level::Info, "input", std::process::id(), what);
 }

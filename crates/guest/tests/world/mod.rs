@@ -78,6 +78,12 @@ impl Adb {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    /// Connects anew, whatever adb believes of the connection it has.
+    pub fn reconnect(&mut self, port: u16) {
+        let _ = self.command().arg("disconnect").output();
+        eventually("a new connection", || self.connect(port).starts_with("connected").then_some(()));
+    }
+
     pub fn on_device(&self, args: &[&str]) -> Command {
         let mut command = self.command();
         command.args(["-s", &self.device]).args(args);
@@ -364,14 +370,7 @@ impl Machine {
                 "-device",
                 &format!("{},netdev=n0,{}", word("/network/device"), word("/network/deviceOptions")),
             ])
-            .args([
-                "-device",
-                &word("/display/device"),
-                "-device",
-                &word("/entropy"),
-                "-device",
-                &word("/channels/device"),
-            ])
+            .args(["-device", &word("/display/device"), "-device", &word("/channels/device")])
             .args(["-device", &word("/input/0"), "-device", &word("/input/1")])
             .args(["-chardev", &format!("socket,id=control,path={},server=on,wait=off", here("control"))])
             .args(["-device", &serial_port("control", &word("/channels/control"))])

@@ -1,19 +1,19 @@
 //! Does the relation hold? Decided from the model and the tuples, in memory, with the path that grants it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::collections::hash_map::{Entry, HashMap};
 use std::fmt;
-use std::sync::Arc;
 
 use super::schema::{Rule, Schema};
-use super::tuples::{Thing, Tuples};
+use super::tuples::{Given, OnThing, Thing, Tuples};
 
 /// The relation, why it holds, one step a line from the object to the subject.
 pub type Path = Vec<String>;
 
 /// Whether the subject holds the relation on the object.
 pub fn check(schema: &Schema, tuples: &Tuples, subject: &Thing, relation: &str, object: &Thing) -> bool {
-    let mut walk = Walk { schema, tuples, subject, explains: false, path: Vec::new(), known: HashMap::new() };
-    walk.relation(object, &relation.into()).granted.is_some()
+    let mut walk = Walk { schema, tuples, subject, explains: false, asked: HashMap::new() };
+    walk.decide(relation, object).is_some()
 }
 
 /// The path that grants it, or nothing.
@@ -24,8 +24,8 @@ pub fn explain(
     relation: &str,
     object: &Thing,
 ) -> Option<Path> {
-    let mut walk = Walk { schema, tuples, subject, explains: true, path: Vec::new(), known: HashMap::new() };
-    walk.relation(object, &relation.into()).granted.map(|mut path| {
+    let mut walk = Walk { schema, tuples, subject, explains: true, asked: HashMap::new() };
+    walk.decide(relation, object).map(|mut path| {
         path.reverse();
         path
     })
@@ -61,9 +61,24 @@ struct Walk<'a> {
     subject: &'a Thing,
     /// Whether anybody wants to know the path.
     explains: bool,
-    /// What is being decided further up; meeting it again is a circle, which grants nothing by itself.
-    path: Vec<(Thing, Arc<str>)>,
-    known: HashMap<(Thing, Arc<str>), Option<Path>>,
+    asked: HashMap<Question, Asked>,
+}
+
+/// A relation on a thing, by where the two are kept: each is kept once, and an address is compared at once.
+type Question = (*const Thing, *const String);
+
+enum Asked {
+    /// It is being decided further up; meeting it again is a circle, which grants nothing by itself.
+    Open,
+    Known(Option<Path>),
+}
+
+/// A thing on which something was given, with the rules of its type.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    object: &'a Thing,
+    given: &'a OnThing,
+    rules: &'a BTreeMap<String, Rule>,
 }
 
 /// A decision, innermost step first; one that met a circle holds only where it was made.
@@ -74,45 +89,60 @@ struct Decision {
 
 const NO: Decision = Decision { granted: None, circle: false };
 
-impl Walk<'_> {
-    fn relation(&mut self, object: &Thing, relation: &Arc<str>) -> Decision {
-        let key = (object.clone(), relation.clone());
-        if let Some(known) = self.known.get(&key) {
-            return Decision { granted: known.clone(), circle: false };
+impl<'a> Walk<'a> {
+    fn decide(&mut self, relation: &str, object: &Thing) -> Option<Path> {
+        let place = self.place(object)?;
+        self.relation(place, relation).granted
+    }
+
+    /// Nothing where nothing was given: every rule rests on something given, so that nothing follows there either.
+    fn place(&self, object: &Thing) -> Option<Place<'a>> {
+        let (object, given) = self.tuples.given_on(object)?;
+        Some(Place { object, given, rules: self.schema.rules(&object.kind)? })
+    }
+
+    fn relation(&mut self, place: Place<'a>, relation: &str) -> Decision {
+        let Some((relation, rule)) = place.rules.get_key_value(relation) else { return NO };
+        if let Rule::Given(_) = rule {
+            let Some(given) = place.given.of(relation) else { return NO };
+            if given.sets.is_empty() {
+                // It leads nowhere, and looking is as quick as remembering.
+                return self.at_once(place, relation, given).unwrap_or(NO);
+            }
         }
-        if self.path.contains(&key) {
-            return Decision { granted: None, circle: true };
-        }
-        let schema = self.schema;
-        let Some(rule) = schema.rule(&object.kind, relation) else { return NO };
-        self.path.push(key);
-        let mut decision = self.rule(object, relation, rule);
-        let key = self.path.pop().expect("what was pushed above");
-        if self.path.is_empty() {
-            decision.circle = false;
-        }
-        // What was asked for itself is not asked for again.
-        if !self.path.is_empty() && (decision.granted.is_some() || !decision.circle) {
-            self.known.insert(key, decision.granted.clone());
+        let question: Question = (place.object, relation);
+        match self.asked.entry(question) {
+            Entry::Occupied(asked) => {
+                return match asked.get() {
+                    Asked::Open => Decision { granted: None, circle: true },
+                    Asked::Known(granted) => Decision { granted: granted.clone(), circle: false },
+                };
+            }
+            Entry::Vacant(asked) => asked.insert(Asked::Open),
+        };
+        let decision = self.rule(place, relation, rule);
+        if decision.granted.is_some() || !decision.circle {
+            self.asked.insert(question, Asked::Known(decision.granted.clone()));
+        } else {
+            self.asked.remove(&question);
         }
         decision
     }
 
-    fn rule(&mut self, object: &Thing, relation: &Arc<str>, rule: &Rule) -> Decision {
+    fn rule(&mut self, place: Place<'a>, relation: &str, rule: &'a Rule) -> Decision {
+        let object = place.object;
         match rule {
-            Rule::Given(_) => self.given(object, relation),
+            Rule::Given(_) => self.given(place, relation),
             Rule::Also(other) => {
-                let other: Arc<str> = other.as_str().into();
-                self.step(object, &other, || format!("{relation} on {object} includes {other}"))
+                self.step(Some(place), other, || format!("{relation} on {object} includes {other}"))
             }
             Rule::From { relation: wanted, pointer } => {
-                let pointed = self.tuples.given(object, &pointer.as_str().into());
-                let wanted: Arc<str> = wanted.as_str().into();
                 let mut circle = false;
+                let pointed = place.given.of(pointer);
                 for target in pointed.into_iter().flat_map(|given| given.ones.iter()) {
                     let why =
                         || format!("{relation} on {object} follows from {wanted} on its {pointer} {target}");
-                    let decision = self.step(target, &wanted, why);
+                    let decision = self.step(self.place(target), wanted, why);
                     if decision.granted.is_some() {
                         return decision;
                     }
@@ -123,7 +153,7 @@ impl Walk<'_> {
             Rule::Any(rules) => {
                 let mut circle = false;
                 for rule in rules {
-                    let decision = self.rule(object, relation, rule);
+                    let decision = self.rule(place, relation, rule);
                     if decision.granted.is_some() {
                         return decision;
                     }
@@ -134,7 +164,7 @@ impl Walk<'_> {
             Rule::All(rules) => {
                 let mut path = Path::new();
                 for rule in rules {
-                    let decision = self.rule(object, relation, rule);
+                    let decision = self.rule(place, relation, rule);
                     match decision.granted {
                         Some(steps) => path.extend(steps),
                         None => return decision,
@@ -145,23 +175,16 @@ impl Walk<'_> {
         }
     }
 
-    fn given(&mut self, object: &Thing, relation: &Arc<str>) -> Decision {
-        let Some(given) = self.tuples.given(object, relation) else { return NO };
-        let explains = self.explains;
-        let granted = |to: &dyn fmt::Display| {
-            let step = || format!("{relation} on {object} was given to {to}");
-            Decision { granted: Some(if explains { vec![step()] } else { Path::new() }), circle: false }
-        };
-        if given.ones.contains(self.subject) {
-            return granted(self.subject);
+    fn given(&mut self, place: Place<'a>, relation: &str) -> Decision {
+        let Some(given) = place.given.of(relation) else { return NO };
+        if let Some(decision) = self.at_once(place, relation, given) {
+            return decision;
         }
-        if given.everyone.contains(&self.subject.kind) {
-            return granted(&format_args!("every {}", self.subject.kind));
-        }
+        let object = place.object;
         let mut circle = false;
         for (set, member) in given.sets.iter() {
             let why = || format!("{relation} on {object} was given to every {member} of {set}");
-            let decision = self.step(set, member, why);
+            let decision = self.step(self.place(set), member, why);
             if decision.granted.is_some() {
                 return decision;
             }
@@ -170,9 +193,24 @@ impl Walk<'_> {
         Decision { granted: None, circle }
     }
 
+    /// Granted where it was given to the subject itself or to everyone, else nothing.
+    fn at_once(&self, place: Place<'a>, relation: &str, given: &Given) -> Option<Decision> {
+        let object = place.object;
+        let granted = |to: &dyn fmt::Display| {
+            let step = || format!("{relation} on {object} was given to {to}");
+            Decision { granted: Some(if self.explains { vec![step()] } else { Path::new() }), circle: false }
+        };
+        if given.ones.contains(self.subject) {
+            return Some(granted(self.subject));
+        }
+        let everyone = given.everyone.contains(&self.subject.kind);
+        everyone.then(|| granted(&format_args!("every {}", self.subject.kind)))
+    }
+
     /// Goes on to another relation; if that is granted, this step is part of the path.
-    fn step(&mut self, object: &Thing, relation: &Arc<str>, why: impl FnOnce() -> String) -> Decision {
-        let mut decision = self.relation(object, relation);
+    fn step(&mut self, place: Option<Place<'a>>, relation: &str, why: impl FnOnce() -> String) -> Decision {
+        let Some(place) = place else { return NO };
+        let mut decision = self.relation(place, relation);
         if let Some(path) = &mut decision.granted
             && self.explains
         {

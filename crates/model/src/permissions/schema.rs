@@ -90,6 +90,11 @@ impl Schema {
         self.types.get(kind)?.get(relation)
     }
 
+    /// All rules of a type, by relation.
+    pub(super) fn rules(&self, kind: &str) -> Option<&BTreeMap<String, Rule>> {
+        self.types.get(kind)
+    }
+
     pub fn has_type(&self, kind: &str) -> bool {
         self.types.contains_key(kind)
     }

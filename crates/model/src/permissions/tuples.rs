@@ -99,12 +99,16 @@ impl std::fmt::Display for Tuple {
 /// All tuples, so that a check asks only for those it needs: its cost does not grow with the others.
 #[derive(Debug, Clone, Default)]
 pub struct Tuples {
-    given: HashMap<(Thing, Arc<str>), Given>,
+    given: HashMap<Thing, OnThing>,
     held: HashMap<Holder, Few<(Thing, Arc<str>)>>,
     /// Types and relations stand in every tuple; each text is kept once.
     words: HashSet<Arc<str>>,
     count: usize,
 }
+
+/// What was given on one thing, by relation; there are no more of them than its type has.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OnThing(Vec<(Arc<str>, Given)>);
 
 /// What was given of one relation on one thing.
 #[derive(Debug, Clone, Default)]
@@ -112,6 +116,26 @@ pub(super) struct Given {
     pub ones: Few<Thing>,
     pub sets: Few<(Thing, Arc<str>)>,
     pub everyone: Few<Arc<str>>,
+}
+
+impl OnThing {
+    pub fn of(&self, relation: &str) -> Option<&Given> {
+        self.0.iter().find(|(name, _)| **name == *relation).map(|(_, given)| given)
+    }
+
+    fn place_of(&mut self, relation: &Arc<str>) -> &mut Given {
+        let at = self.0.iter().position(|(name, _)| name == relation).unwrap_or_else(|| {
+            self.0.push((relation.clone(), Given::default()));
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
+    }
+}
+
+impl Given {
+    fn is_empty(&self) -> bool {
+        self.ones.is_empty() && self.sets.is_empty() && self.everyone.is_empty()
+    }
 }
 
 /// A set that is small nearly always, and quick when it is not.
@@ -199,7 +223,7 @@ impl Tuples {
             return false;
         }
         self.count += 1;
-        let given = self.given.entry(key).or_default();
+        let given = self.given.entry(key.0).or_default().place_of(&key.1);
         match tuple.holder {
             Holder::One(thing) => given.ones.insert(thing),
             Holder::Set(thing, relation) => given.sets.insert((thing, relation)),
@@ -218,14 +242,16 @@ impl Tuples {
             self.held.remove(&tuple.holder);
         }
         self.count -= 1;
-        if let Some(given) = self.given.get_mut(&key) {
+        if let Some(on_thing) = self.given.get_mut(&tuple.object) {
+            let given = on_thing.place_of(&tuple.relation);
             match &tuple.holder {
                 Holder::One(thing) => given.ones.remove(thing),
                 Holder::Set(thing, relation) => given.sets.remove(&(thing.clone(), relation.clone())),
                 Holder::Everyone(kind) => given.everyone.remove(kind),
             };
-            if given.ones.is_empty() && given.sets.is_empty() && given.everyone.is_empty() {
-                self.given.remove(&key);
+            on_thing.0.retain(|(_, given)| !given.is_empty());
+            if on_thing.0.is_empty() {
+                self.given.remove(&tuple.object);
             }
         }
         true
@@ -255,7 +281,12 @@ impl Tuples {
     }
 
     pub(super) fn given(&self, object: &Thing, relation: &Arc<str>) -> Option<&Given> {
-        self.given.get(&(object.clone(), relation.clone()))
+        self.given.get(object)?.of(relation)
+    }
+
+    /// Nothing where nothing was given; else the thing as it is kept here, once.
+    pub(super) fn given_on(&self, object: &Thing) -> Option<(&Thing, &OnThing)> {
+        self.given.get_key_value(object)
     }
 
     /// What was given to exactly this holder.

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -29,6 +29,8 @@ pub struct Image {
     pub cpus: i64,
     /// Whether the device has a vehicle and an agent that reports its readiness.
     pub capabilities: Vec<String>,
+    /// The disk image that came with it, to be brought into a pool.
+    pub disk: PathBuf,
 }
 
 /// Who a device is; no two devices are the same unless somebody asked for that.

@@ -4,6 +4,7 @@ pub mod body;
 pub mod conditional;
 pub mod cross_origin;
 pub mod cursor;
+pub mod labels;
 mod measures;
 pub mod path;
 pub mod peer;

@@ -9,7 +9,6 @@ use paddock_api::labels::Labels;
 use paddock_api::tenants::{ListTenants, Tenant, TenantPage, TenantPath, TenantSpec};
 use paddock_engine::tenants;
 use paddock_model::error::Fault;
-use paddock_model::labels::LabelSelector;
 use paddock_model::slug::Slug;
 use paddock_model::tenants::{self as model, TenantFilter, TenantId};
 use paddock_model::{Error, Result};
@@ -20,6 +19,7 @@ use super::App;
 use super::conventions::body::{Body, Submission};
 use super::conventions::conditional::{IfMatch, etag};
 use super::conventions::cursor::Listing;
+use super::conventions::labels::label_selector;
 use super::conventions::path::Path;
 use super::conventions::problem::Answer;
 use super::conventions::query::Query;
@@ -100,14 +100,6 @@ fn spec(body: TenantSpec) -> Result<model::TenantSpec> {
     let name =
         Slug::parse(&body.name).ok_or_else(|| fault("/name", "wrong_pattern", "it is no valid name"))?;
     Ok(model::TenantSpec { name, display_name: body.display_name, labels: body.labels.0 })
-}
-
-fn label_selector(text: Option<&str>) -> Result<LabelSelector> {
-    LabelSelector::parse(text.unwrap_or_default()).map_err(|problem| {
-        let fault = Fault { pointer: "/labelSelector".to_owned(), code: "invalid".into(), message: problem };
-        Error::malformed("invalid_parameter", "The label selector cannot be read; see errors.")
-            .with_faults(vec![fault])
-    })
 }
 
 fn fault(pointer: &str, code: &'static str, message: &str) -> Error {

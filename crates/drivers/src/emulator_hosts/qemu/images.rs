@@ -44,7 +44,8 @@ pub fn ensure(images: &Path, profile: &Path) -> DriverResult<Image> {
         });
         taken.inspect_err(|_| drop(fs::remove_dir_all(&prepared))).map_err(failed)?;
     }
-    Ok(parsed.image(name))
+    // Its own disk is for a pool to copy; it is not kept twice.
+    Ok(parsed.image(name, source))
 }
 
 fn copy(profile: &Profile, text: &[u8], source: &Path, prepared: &Path) -> io::Result<()> {

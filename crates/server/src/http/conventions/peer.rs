@@ -60,7 +60,7 @@ mod tests {
             ("[::ffff:10.0.0.1]:1", "2001:db8::1", "2001:db8::1"),
         ] {
             let request =
-                http::Request::builder().header("x-forwarded-for", forwarded).body(()).expect("a request");
+                Request::builder().header("x-forwarded-for", forwarded).body(()).expect("a request");
             let mut request = request;
             request.extensions_mut().insert(Peer(peer.parse().expect("an address")));
             assert_eq!(proxies.client(&request), ip(client), "{peer} {forwarded}");

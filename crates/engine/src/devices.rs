@@ -1,0 +1,64 @@
+//! What devices run on: a host, a pool of disks, and the limits of both.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use paddock_model::ports::disk_pools::{DiskPool, PoolCapacity};
+use paddock_model::ports::emulator_hosts::EmulatorHost;
+use paddock_model::{Error, Result, Timestamp};
+
+/// The outside world, as the engine sees it: two doors and some numbers.
+pub struct Devices {
+    pub host: Arc<dyn EmulatorHost>,
+    pub pool: Arc<dyn DiskPool>,
+    pub settings: Settings,
+    /// As it was when it was last looked at.
+    capacity: RwLock<Option<PoolCapacity>>,
+    /// When the host and the catalogue were last compared as a whole.
+    pub(crate) compared_at: Mutex<Option<Timestamp>>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Profiles of images that are brought in by themselves.
+    pub images: Vec<PathBuf>,
+    pub boot_deadline: Duration,
+    /// Of one tenant.
+    pub quota_emulators: i64,
+    pub quota_memory_bytes: i64,
+    /// Above this much of the pool, nothing new is put into it.
+    pub critical_percent: i64,
+}
+
+impl Devices {
+    pub fn new(host: Arc<dyn EmulatorHost>, pool: Arc<dyn DiskPool>, settings: Settings) -> Self {
+        Devices { host, pool, settings, capacity: RwLock::new(None), compared_at: Mutex::new(None) }
+    }
+
+    pub(crate) fn set_capacity(&self, capacity: PoolCapacity) {
+        *self.capacity.write().unwrap_or_else(PoisonError::into_inner) = Some(capacity);
+    }
+
+    pub fn capacity(&self) -> Option<PoolCapacity> {
+        *self.capacity.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses what would fill the pool, and says what helps.
+    pub(crate) fn require_room(&self) -> Result<()> {
+        let Some(capacity) = self.capacity() else { return Ok(()) };
+        let taken = capacity.capacity_bytes - capacity.free_bytes;
+        if taken.saturating_mul(100) < capacity.capacity_bytes.saturating_mul(self.settings.critical_percent)
+        {
+            return Ok(());
+        }
+        let mebibytes = |bytes: i64| bytes / (1 << 20);
+        let detail = format!(
+            "The disk pool {} is full: {} MiB of {} MiB are free. Delete emulators or snapshots that nobody needs, or give it more room.",
+            self.pool.name(),
+            mebibytes(capacity.free_bytes),
+            mebibytes(capacity.capacity_bytes),
+        );
+        Err(Error::unavailable("no_capacity", detail).with_retry_after(Duration::from_secs(60)))
+    }
+}

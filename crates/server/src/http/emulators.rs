@@ -1,0 +1,351 @@
+//! Emulators: devices that run.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::{ETAG, LOCATION};
+use paddock_api::emulators::{
+    AdbEndpoint, Condition, ConditionStatus, ConditionType, DeviceState, DeviceType, Emulator,
+    EmulatorEndpoints, EmulatorPage, EmulatorPath, EmulatorSnapshot, EmulatorSpec, EmulatorStatus,
+    EmulatorStatusReport, IdentityMode, IdentitySpec, ListEmulators, LiveState, StatusReason, Wait,
+};
+use paddock_api::labels::Labels;
+use paddock_engine::emulators;
+use paddock_model::emulators::{self as model, EmulatorFilter, EmulatorId, Seen, Status, Wanted};
+use paddock_model::error::Fault;
+use paddock_model::ports::emulator_hosts;
+use paddock_model::tenants::TenantId;
+use paddock_model::{Error, Result};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::App;
+use super::conventions::body::{Bare, Submission};
+use super::conventions::conditional::{IfMatch, etag};
+use super::conventions::cursor::Listing;
+use super::conventions::labels::label_selector;
+use super::conventions::path::Path;
+use super::conventions::problem::Answer;
+use super::conventions::query::Query;
+use super::conventions::subject;
+use super::conventions::tenant::TenantHint;
+use super::conventions::time::time;
+use crate::auth::Caller;
+
+pub fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(list, create))
+        .routes(routes!(get, delete))
+        .routes(routes!(status))
+        .routes(routes!(restart))
+        .routes(routes!(park))
+}
+
+/// List emulators
+///
+/// All of the tenants that you operate or audit, your own in others, and those that were granted to you.
+#[utoipa::path(get, path = "/emulators", tag = "emulators", params(ListEmulators), responses((status = 200, body = EmulatorPage, description = "A page of emulators.")))]
+async fn list(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    TenantHint(hint): TenantHint,
+    Query(query): Query<ListEmulators>,
+) -> Answer<Json<EmulatorPage>> {
+    let filters = ListEmulators { limit: None, cursor: None, ..query.clone() };
+    let listing = Listing::of("emulators", &(filters, hint));
+    let page = listing.page(query.limit, query.cursor.as_deref())?;
+    let filter = EmulatorFilter {
+        tenant: query.tenant_id.as_deref().and_then(TenantId::parse).or(hint),
+        status: query.status.map(read_status),
+        snapshot: query.snapshot,
+        name: query.name,
+        labels: label_selector(query.label_selector.as_deref())?,
+    };
+    let page = emulators::list(&app.engine, &caller, &filter, page).await?;
+    let next_cursor = page.next.map(|next| listing.write(&next));
+    let items = page.items.into_iter().map(|emulator| wire(emulator, None)).collect();
+    Ok(Json(EmulatorPage { items, next_cursor }))
+}
+
+/// Deploy an emulator
+///
+/// From the snapshot that you name, or from the newest deployable promoted root. With `wait`, the answer comes when the
+/// device is up.
+#[utoipa::path(post, path = "/emulators", tag = "emulators", params(Wait), request_body = EmulatorSpec, responses((status = 201, body = Emulator, description = "The emulator, on its way up.")))]
+async fn create(
+    State(app): State<App>,
+    TenantHint(hint): TenantHint,
+    Query(query): Query<Wait>,
+    Submission { caller, body }: Submission<EmulatorSpec>,
+) -> Answer<Response> {
+    let spec = spec(body, hint)?;
+    let mut emulator = emulators::create(&app.engine, &caller, spec).await?;
+    if let Some(patience) = patience(&query) {
+        emulator = emulators::wait(&app.engine, &caller, emulator.id, patience).await?;
+    }
+    let location = format!("/api/v1/emulators/{}", emulator.id);
+    Ok((StatusCode::CREATED, [(LOCATION, location)], versioned(emulator, None)).into_response())
+}
+
+/// Read an emulator
+///
+/// With what the device says of itself at this moment, if it answers.
+#[utoipa::path(get, path = "/emulators/{id}", tag = "emulators", params(EmulatorPath), responses((status = 200, body = Emulator, description = "The emulator.")))]
+async fn get(State(app): State<App>, Caller(caller): Caller, Path(id): Path) -> Answer<Response> {
+    let emulator = emulators::get(&app.engine, &caller, read_id(&id)?).await?;
+    let live = emulators::inspect(&app.engine, &emulator).await;
+    Ok(versioned(emulator, live).into_response())
+}
+
+/// Delete an emulator
+///
+/// The device is torn down and its disk removed. For a day it can still be asked what became of it.
+#[utoipa::path(delete, path = "/emulators/{id}", tag = "emulators", params(EmulatorPath), responses((status = 202, body = Emulator, description = "The emulator, on its way out.")))]
+async fn delete(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Path(id): Path,
+    IfMatch(expected): IfMatch,
+) -> Answer<Response> {
+    let emulator = emulators::delete(&app.engine, &caller, read_id(&id)?, &expected).await?;
+    Ok((StatusCode::ACCEPTED, versioned(emulator, None)).into_response())
+}
+
+/// Read where an emulator is in its life
+///
+/// With `wait`, the answer comes when it has come up, failed or gone.
+#[utoipa::path(get, path = "/emulators/{id}/status", tag = "emulators", params(EmulatorPath, Wait), responses((status = 200, body = EmulatorStatusReport, description = "The status, and why.")))]
+async fn status(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Path(id): Path,
+    Query(query): Query<Wait>,
+) -> Answer<Json<EmulatorStatusReport>> {
+    let id = read_id(&id)?;
+    let emulator = match patience(&query) {
+        Some(patience) => emulators::wait(&app.engine, &caller, id, patience).await?,
+        None => emulators::get(&app.engine, &caller, id).await?,
+    };
+    Ok(Json(EmulatorStatusReport {
+        status: wire_status(emulator.status()),
+        conditions: conditions(&emulator),
+        incarnation: emulator.incarnation,
+        allowed_actions: actions(&emulator),
+        updated_at: time(emulator.updated_at),
+        status_reason: emulator.reason.map(wire_reason),
+    }))
+}
+
+/// Restart an emulator
+///
+/// The same device from its disk as it is: same id, same address. One that is parked wakes.
+#[utoipa::path(post, path = "/emulators/{id}/restart", tag = "emulators", params(EmulatorPath, Wait), responses((status = 200, body = Emulator, description = "The emulator, on its way up again.")))]
+async fn restart(
+    State(app): State<App>,
+    Path(id): Path,
+    Query(query): Query<Wait>,
+    Bare(caller): Bare,
+) -> Answer<Response> {
+    let mut emulator = emulators::restart(&app.engine, &caller, read_id(&id)?).await?;
+    if let Some(patience) = patience(&query) {
+        emulator = emulators::wait(&app.engine, &caller, emulator.id, patience).await?;
+    }
+    Ok(versioned(emulator, None).into_response())
+}
+
+/// Park an emulator
+///
+/// Gives its compute back and keeps its disk; a restart wakes it under the same id.
+#[utoipa::path(post, path = "/emulators/{id}/park", tag = "emulators", params(EmulatorPath), responses((status = 200, body = Emulator, description = "The emulator, at rest.")))]
+async fn park(State(app): State<App>, Path(id): Path, Bare(caller): Bare) -> Answer<Response> {
+    Ok(versioned(emulators::park(&app.engine, &caller, read_id(&id)?).await?, None).into_response())
+}
+
+fn patience(query: &Wait) -> Option<Duration> {
+    query.wait.map(|seconds| Duration::from_secs(seconds.into()))
+}
+
+/// A text that is no id names an emulator that does not exist.
+fn read_id(text: &str) -> Result<EmulatorId> {
+    EmulatorId::parse(text).ok_or_else(|| Error::not_found("emulator"))
+}
+
+fn spec(body: EmulatorSpec, hint: Option<TenantId>) -> Result<emulators::EmulatorSpec> {
+    let tenant = match &body.tenant_id {
+        Some(id) => Some(TenantId::parse(id).ok_or_else(|| subject::not_an_id("/tenantId"))?),
+        None => hint,
+    };
+    Ok(emulators::EmulatorSpec {
+        tenant,
+        name: body.name,
+        snapshot: body.snapshot,
+        device_type: body.device_type.map(read_device_type),
+        labels: body.labels.unwrap_or_default().0,
+        identity: identity(body.identity)?,
+        expires_in: body.expires_in_seconds.map(Duration::from_secs),
+        idle_timeout: body.idle_timeout_seconds.map(Duration::from_secs),
+    })
+}
+
+fn identity(spec: Option<IdentitySpec>) -> Result<model::IdentityMode> {
+    match spec {
+        None | Some(IdentitySpec { mode: IdentityMode::Regenerate, seed: None }) => {
+            Ok(model::IdentityMode::Regenerate)
+        }
+        Some(IdentitySpec { mode: IdentityMode::Keep, seed: Some(seed) }) => {
+            Ok(model::IdentityMode::Keep { seed })
+        }
+        Some(_) => {
+            let message = "a seed belongs to the mode keep, and only to that".to_owned();
+            Err(Error::invalid(vec![Fault {
+                pointer: "/identity/seed".to_owned(),
+                code: "ambiguous".into(),
+                message,
+            }]))
+        }
+    }
+}
+
+fn versioned(emulator: model::Emulator, live: Option<emulator_hosts::DeviceState>) -> impl IntoResponse {
+    ([(ETAG, etag(emulator.generation))], Json(wire(emulator, live)))
+}
+
+fn wire(emulator: model::Emulator, live: Option<emulator_hosts::DeviceState>) -> Emulator {
+    let adb = emulators::address(&emulator).map(|address| AdbEndpoint {
+        host: address.to_string(),
+        port: 5555,
+        web_socket_url: format!("/api/v1/emulators/{}/adb/proxy", emulator.id),
+    });
+    Emulator {
+        status: wire_status(emulator.status()),
+        allowed_actions: actions(&emulator),
+        conditions: conditions(&emulator),
+        device_state: device_state(&emulator),
+        live: live.map(|live| wire_live(live, &emulator)),
+        id: emulator.id.to_string(),
+        name: emulator.name,
+        tenant_id: emulator.tenant.to_string(),
+        owner_id: emulator.owner.thing().id.to_string(),
+        snapshot: EmulatorSnapshot {
+            name: emulator.snapshot.to_string(),
+            parent: emulator.snapshot_parent.map(|parent| parent.to_string()),
+        },
+        status_reason: emulator.reason.map(wire_reason),
+        incarnation: emulator.incarnation,
+        android_version: emulator.android_version,
+        device_type: wire_device_type(emulator.device_type),
+        serial: emulator.identity.serial,
+        labels: Labels(emulator.labels),
+        endpoints: EmulatorEndpoints { adb },
+        created_at: time(emulator.created_at),
+        updated_at: time(emulator.updated_at),
+        expires_at: emulator.expires_at.map(time),
+        idle_timeout_seconds: emulator.idle_timeout_seconds,
+        terminated_at: emulator.terminated_at.map(time),
+    }
+}
+
+fn wire_live(live: emulator_hosts::DeviceState, emulator: &model::Emulator) -> LiveState {
+    LiveState {
+        uptime_seconds: live.uptime.as_secs() as i64,
+        boot_duration_ms: emulator.boot_duration_ms,
+        clock_offset_ms: live.clock_offset_ms,
+        adb_connections: live.adb_connections,
+        memory_total_bytes: live.memory_total_bytes,
+        memory_available_bytes: live.memory_available_bytes,
+        disk_total_bytes: live.disk_total_bytes,
+        disk_available_bytes: live.disk_available_bytes,
+        properties: live.properties,
+    }
+}
+
+fn wire_reason(reason: model::Reason) -> StatusReason {
+    StatusReason { code: reason.code, message: reason.message }
+}
+
+fn actions(emulator: &model::Emulator) -> Vec<String> {
+    emulator.status().actions().iter().map(|action| action.name().to_owned()).collect()
+}
+
+const fn device_state(emulator: &model::Emulator) -> DeviceState {
+    match (emulator.wanted, emulator.seen) {
+        (Wanted::Gone | Wanted::Parked, _) | (_, Seen::None | Seen::Exited) => DeviceState::Off,
+        (_, Seen::Booting) => DeviceState::Booting,
+        (_, Seen::Ready) => DeviceState::Ready,
+        (_, Seen::Paused) => DeviceState::Degraded,
+        (_, Seen::Silent) => DeviceState::Offline,
+    }
+}
+
+/// The steps on the way up, each as far as it is.
+fn conditions(emulator: &model::Emulator) -> Vec<Condition> {
+    let current = emulator.seen_incarnation == emulator.incarnation;
+    let ready = current && emulator.seen == Seen::Ready;
+    let condition = |r#type, holds: bool, changed_at| Condition {
+        r#type,
+        status: if holds { ConditionStatus::True } else { ConditionStatus::False },
+        reason: if holds { None } else { emulator.reason.as_ref().map(|reason| reason.code.clone()) },
+        message: if holds { None } else { emulator.reason.as_ref().map(|reason| reason.message.clone()) },
+        changed_at: time(changed_at),
+    };
+    let since = emulator.seen_since;
+    vec![
+        condition(ConditionType::Scheduled, emulator.slot.is_some(), emulator.created_at),
+        condition(
+            ConditionType::DiskReady,
+            emulator.disk_ready_at.is_some(),
+            emulator.disk_ready_at.unwrap_or(emulator.created_at),
+        ),
+        condition(ConditionType::Booted, ready, since),
+        condition(ConditionType::AdbReady, ready, since),
+    ]
+}
+
+const fn wire_status(status: Status) -> EmulatorStatus {
+    match status {
+        Status::Provisioning => EmulatorStatus::Provisioning,
+        Status::Running => EmulatorStatus::Running,
+        Status::Restarting => EmulatorStatus::Restarting,
+        Status::Parked => EmulatorStatus::Parked,
+        Status::Unreachable => EmulatorStatus::Unreachable,
+        Status::Failed => EmulatorStatus::Failed,
+        Status::Terminating => EmulatorStatus::Terminating,
+        Status::Terminated => EmulatorStatus::Terminated,
+    }
+}
+
+const fn read_status(status: EmulatorStatus) -> Status {
+    match status {
+        EmulatorStatus::Provisioning => Status::Provisioning,
+        EmulatorStatus::Running => Status::Running,
+        EmulatorStatus::Restarting => Status::Restarting,
+        EmulatorStatus::Parked => Status::Parked,
+        EmulatorStatus::Unreachable => Status::Unreachable,
+        EmulatorStatus::Failed => Status::Failed,
+        EmulatorStatus::Terminating => Status::Terminating,
+        EmulatorStatus::Terminated => Status::Terminated,
+    }
+}
+
+pub(super) const fn wire_device_type(kind: model::DeviceType) -> DeviceType {
+    match kind {
+        model::DeviceType::Phone => DeviceType::Phone,
+        model::DeviceType::Tablet => DeviceType::Tablet,
+        model::DeviceType::Automotive => DeviceType::Automotive,
+        model::DeviceType::Tv => DeviceType::Tv,
+        model::DeviceType::Wear => DeviceType::Wear,
+    }
+}
+
+pub(super) const fn read_device_type(kind: DeviceType) -> model::DeviceType {
+    match kind {
+        DeviceType::Phone => model::DeviceType::Phone,
+        DeviceType::Tablet => model::DeviceType::Tablet,
+        DeviceType::Automotive => model::DeviceType::Automotive,
+        DeviceType::Tv => model::DeviceType::Tv,
+        DeviceType::Wear => model::DeviceType::Wear,
+    }
+}
