@@ -223,7 +223,7 @@ async fn a_pid_that_belongs_to_somebody_else_is_left_alone() {
         fs::create_dir_all(&folder).expect("a folder");
         let record = json!({
             "emulator": launch.emulator, "incarnation": 1, "address": launch.address, "volume": "/none",
-            "hasAgent": true, "readyBy": "control", "readySeconds": 60, "startedAt": "2026-01-01T00:00:00Z",
+            "hasAgent": true, "readyBy": "control", "startedAt": "2026-01-01T00:00:00Z",
             "process": {"pid": somebody.id(), "startTime": time},
         });
         let text = if time == 0 { "torn".to_owned() } else { record.to_string() };

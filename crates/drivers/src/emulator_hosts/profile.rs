@@ -134,6 +134,7 @@ pub struct Channels {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Ready {
     pub by: ReadyBy,
+    /// How long a boot takes at most, for whoever launches the image by hand; the daemon has a deadline of its own.
     pub timeout_seconds: u64,
 }
 

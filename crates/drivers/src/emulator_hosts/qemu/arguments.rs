@@ -231,6 +231,7 @@ mod tests {
             let words = arguments(&profile, Path::new("/host/images/x"), &launch(), Accelerator::Tcg);
             found += &format!("## {title}\n{}\n\n", readable(&words));
         }
+        let found = found.trim_end().to_owned() + "\n";
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/emulator_hosts/qemu/arguments.txt");
         if std::env::var_os("UPDATE").is_some() {
             std::fs::write(&path, &found).expect("written");

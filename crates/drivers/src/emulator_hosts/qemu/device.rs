@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use paddock_model::Timestamp;
 use paddock_model::emulators::EmulatorId;
@@ -65,7 +65,6 @@ struct Facts {
     agent_silent: bool,
     /// QEMU holds the machine still.
     halted: Option<Halt>,
-    overdue: bool,
     switched_off: bool,
 }
 
@@ -96,7 +95,7 @@ fn phase(record: &Record, facts: &Facts) -> Phase {
     match record.boot_ms {
         Some(_) if facts.agent_silent => Phase::Silent,
         Some(duration) => Phase::Ready { boot_duration: Duration::from_millis(duration) },
-        None if facts.overdue => Phase::Silent,
+        // However long that takes: who waits has a deadline of its own.
         None => Phase::Booting,
     }
 }
@@ -446,16 +445,9 @@ impl Device {
     /// What neither QEMU nor the device would tell.
     async fn watch_system(&self, process: &Process) {
         let console = self.folder.join(CONSOLE_FILE);
-        let patience = Duration::from_secs(self.state().record.ready_seconds);
-        let (mut resets, mut deadline) = (self.resets.subscribe(), Instant::now() + patience);
         loop {
-            if resets.has_changed().unwrap_or(false) {
-                resets.mark_unchanged();
-                deadline = Instant::now() + patience;
-            }
             let stopped = process.is_stopped();
-            let overdue = Instant::now() > deadline;
-            self.learn(|_, facts| (facts.stopped, facts.overdue) = (stopped, overdue));
+            self.learn(|_, facts| facts.stopped = stopped);
             for file in [&console, &self.folder.join(OUTPUT_FILE)] {
                 if let Err(error) = console::rotate(file, self.settings.log) {
                     tracing::warn!(emulator = %self.emulator, %error, "could not rotate the console's log");
@@ -511,9 +503,7 @@ mod tests {
         for (record, facts, expected) in [
             (&booting, facts(), "booting"),
             (&booting, Facts { agent_silent: true, ..facts() }, "booting"),
-            (&booting, Facts { overdue: true, ..facts() }, "silent"),
             (&up, facts(), "ready"),
-            (&up, Facts { overdue: true, ..facts() }, "ready"),
             (&up, Facts { stopped: true, ..facts() }, "silent"),
             (&up, Facts { monitor_silent: true, ..facts() }, "silent"),
             (&up, Facts { agent_silent: true, ..facts() }, "silent"),

@@ -26,7 +26,6 @@ pub struct Record {
     pub volume: String,
     pub has_agent: bool,
     pub ready_by: ReadyBy,
-    pub ready_seconds: u64,
     pub started_at: Timestamp,
     /// Missing while it is being started: then only the marker can tell whether it was.
     pub process: Option<ProcessName>,
@@ -68,7 +67,6 @@ impl Record {
             volume: launch.volume.0.clone(),
             has_agent: profile.channels.is_some(),
             ready_by: profile.ready.by,
-            ready_seconds: profile.ready.timeout_seconds,
             started_at: now,
             process: None,
             boot_ms: None,
@@ -86,7 +84,6 @@ impl Record {
             volume: String::new(),
             has_agent: true,
             ready_by: ReadyBy::Control,
-            ready_seconds: 120,
             started_at: now,
             process: None,
             boot_ms: None,
