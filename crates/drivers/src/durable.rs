@@ -19,18 +19,27 @@ pub fn beside(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{name}.tmp"))
 }
 
-/// Replaces a file; a reader finds the old text or the new one.
+/// Replaces a file; a reader finds the old text or the new one, also after a power cut.
 pub fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    prepare(path, bytes, mode, File::sync_all)?;
+    sync_folder(path.parent().unwrap_or(Path::new("/")))
+}
+
+/// Replaces a file that nobody needs after a power cut; a reader finds the old text or the new one, also after a kill -9.
+pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    prepare(path, bytes, mode, |_| Ok(()))
+}
+
+fn prepare(path: &Path, bytes: &[u8], mode: u32, flush: fn(&File) -> io::Result<()>) -> io::Result<()> {
     let prepared = beside(path);
     let write = || {
         let _ = fs::remove_file(&prepared);
         let mut file = File::options().write(true).create_new(true).mode(mode).open(&prepared)?;
         file.write_all(bytes)?;
-        file.sync_all()?;
+        flush(&file)?;
         fs::rename(&prepared, path)
     };
-    write().inspect_err(|_| drop(fs::remove_file(&prepared)))?;
-    sync_folder(path.parent().unwrap_or(Path::new("/")))
+    write().inspect_err(|_| drop(fs::remove_file(&prepared)))
 }
 
 /// Makes a folder; one that is already there is kept.

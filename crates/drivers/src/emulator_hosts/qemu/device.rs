@@ -206,7 +206,7 @@ impl Device {
         let (record, folder) = (self.state().record.clone(), self.folder.clone());
         let written = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            record.write(&folder)
+            record.update(&folder)
         });
         let written = written.await;
         if let Ok(Err(error)) = written {

@@ -201,7 +201,7 @@ impl Host {
         // A folder that is gone stays gone.
         if record != before
             && folder.exists()
-            && let Err(error) = record.write(&folder)
+            && let Err(error) = record.update(&folder)
         {
             tracing::warn!(emulator = %record.emulator, %error, "could not write the device's record");
         }
@@ -266,7 +266,7 @@ impl Host {
         })?;
         record.process = Some(process.name);
         // Should this fail, the marker finds the process: it runs, so it is looked after.
-        let written = record.write(&folder);
+        let written = record.update(&folder);
         self.keep(Device::supervise(record, Some(process), folder, &self.settings, &self.changes));
         written.map_err(failed)
     }
@@ -289,7 +289,7 @@ fn prepare(folder: &Path, launch: &Launch, record: &Record) -> io::Result<()> {
         durable::remove(&folder.join(socket))?;
     }
     // It holds a secret, so it is nobody else's from its first byte on.
-    durable::write(
+    durable::replace(
         &folder.join(arguments::IDENTITY_FILE),
         control::identity(launch).to_string().as_bytes(),
         0o600,

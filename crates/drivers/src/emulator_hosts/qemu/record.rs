@@ -100,9 +100,18 @@ impl Record {
         serde_json::from_slice(&fs::read(folder.join(FILE_NAME)).ok()?).ok()
     }
 
+    /// Before the start: what is about to happen.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
-        let text = serde_json::to_vec_pretty(self).map_err(io::Error::other)?;
-        durable::write(&folder.join(FILE_NAME), &text, 0o600)
+        durable::write(&folder.join(FILE_NAME), &self.text()?, 0o600)
+    }
+
+    /// After the start: what is said of a process needs to outlive us, but not a power cut, which the process does not either.
+    pub fn update(&self, folder: &Path) -> io::Result<()> {
+        durable::replace(&folder.join(FILE_NAME), &self.text()?, 0o600)
+    }
+
+    fn text(&self) -> io::Result<Vec<u8>> {
+        serde_json::to_vec_pretty(self).map_err(io::Error::other)
     }
 }
 
