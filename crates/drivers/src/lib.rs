@@ -1,5 +1,9 @@
 //! The outside world behind the ports of the model: one file a thing.
 
 pub mod clock;
+pub mod disk_pools;
+mod durable;
+pub mod emulator_hosts;
+pub mod faults;
 pub mod identity_providers;
 pub mod random;

@@ -28,8 +28,9 @@ impl World {
         let folder = tempfile::tempdir().expect("a folder");
         let clock = Arc::new(ManualClock::at("2026-11-15T04:00:00Z".parse().expect("a time")));
         let location = DatabaseLocation::Sqlite(folder.path().join("paddock.db"));
-        let engine =
-            Engine::open(&location, clock.clone(), Arc::new(SeededRandom::new(1))).await.expect("an engine");
+        let engine = Engine::open(&location, clock.clone(), Arc::new(SeededRandom::new(1)), None)
+            .await
+            .expect("an engine");
         users::ensure_first_admin(&engine, |_| Ok(())).await.expect("an admin");
         let user = users::first_admin(&engine).await.expect("the admin");
         let admin = Caller {
@@ -160,7 +161,8 @@ async fn the_first_admin_has_a_password_that_verifies() {
     let folder = tempfile::tempdir().expect("a folder");
     let location = DatabaseLocation::Sqlite(folder.path().join("paddock.db"));
     let clock = Arc::new(ManualClock::at("2026-11-15T04:00:00Z".parse().expect("a time")));
-    let engine = Engine::open(&location, clock, Arc::new(SeededRandom::new(1))).await.expect("an engine");
+    let engine =
+        Engine::open(&location, clock, Arc::new(SeededRandom::new(1)), None).await.expect("an engine");
 
     // A disk that cannot keep the password leaves no account behind.
     let failed = users::ensure_first_admin(&engine, |_| Err(std::io::Error::other("full"))).await;

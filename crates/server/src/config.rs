@@ -111,6 +111,20 @@ settings! {
     stall_time, "limits.stall_seconds": Seconds<1, 3600> = "30";
     /// Connections at once; more wait to be accepted.
     connections, "limits.connections": Whole<1, 1_000_000> = "10000";
+    /// Folder with images that are brought in as platform snapshots and promoted roots: each *.profile.json in it.
+    images, "devices.images": Option<PathBuf> = "";
+    /// The program that runs devices.
+    qemu, "devices.qemu": PathBuf = "qemu-system-x86_64";
+    /// Devices and disks that exist in memory only, for tests and for trying the API at scale.
+    simulated, "devices.simulated": bool = "false";
+    /// How long a device may take to come up.
+    boot_deadline, "devices.boot_seconds": Seconds<1, 3600> = "120";
+    /// Emulators that one tenant may have, parked ones included.
+    quota_emulators, "quotas.emulators": Whole<0, 10_000_000> = "100";
+    /// Memory that all emulators of one tenant may have together, in bytes.
+    quota_memory, "quotas.memory_bytes": Whole<0, 9_000_000_000_000_000> = "137438953472";
+    /// Above so many percent of the disk pool in use, nothing new is put into it.
+    pool_critical, "pool.critical_percent": Whole<1, 100> = "95";
     /// How long to go on serving, not ready any more, before connections are closed: time for a load balancer to notice.
     shutdown_delay, "shutdown.delay_seconds": Seconds<0, 600> = "0";
     /// How long requests and streams may take to end after that.

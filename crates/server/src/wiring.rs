@@ -4,14 +4,19 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use paddock_drivers::clock::SystemClock;
+use paddock_drivers::disk_pools::qcow2::Qcow2Pool;
+use paddock_drivers::disk_pools::simulated::{SimulatedPool, SimulatedPoolSettings};
+use paddock_drivers::emulator_hosts::qemu::{QemuHost, QemuSettings};
+use paddock_drivers::emulator_hosts::simulated::{SimulatedHost, SimulatedHostSettings};
 use paddock_drivers::random::OsRandom;
+use paddock_engine::devices::{self, Devices};
 use paddock_engine::reconcile::{self, Loop, Runner};
 use paddock_engine::{DatabaseLocation, Engine, users};
 use paddock_model::lifetimes::Lifetimes;
@@ -98,6 +103,45 @@ fn location(config: &Config) -> anyhow::Result<DatabaseLocation> {
     Ok(DatabaseLocation::Sqlite(path))
 }
 
+/// What devices run on: QEMU and a folder of disks, unless they are to be simulated.
+fn devices(config: &Config, world: &World) -> anyhow::Result<Devices> {
+    let settings = devices::Settings {
+        images: config.images.as_deref().map(profiles).transpose()?.unwrap_or_default(),
+        boot_deadline: config.boot_deadline.0,
+        quota_emulators: config.quota_emulators.0 as i64,
+        quota_memory_bytes: config.quota_memory.0 as i64,
+        critical_percent: config.pool_critical.0 as i64,
+    };
+    if config.simulated {
+        let host = SimulatedHostSettings { clock: world.clock.clone(), ..SimulatedHostSettings::default() };
+        let host = Arc::new(SimulatedHost::new(host));
+        let pool = Arc::new(SimulatedPool::new(SimulatedPoolSettings::default()));
+        return Ok(Devices::new(host, pool, settings));
+    }
+    let host = QemuSettings {
+        qemu_binary: config.qemu.clone(),
+        clock: world.clock.clone(),
+        ..QemuSettings::in_folder(config.data.join("devices"))
+    };
+    let host = Arc::new(QemuHost::open(host)?);
+    let pool = Arc::new(Qcow2Pool::open("local", &config.data.join("disks"))?);
+    Ok(Devices::new(host, pool, settings))
+}
+
+/// The profiles of a folder of images, in the order of their names.
+fn profiles(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let unreadable = || format!("cannot read the images in {}; is devices.images right?", folder.display());
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).with_context(unreadable)? {
+        let path = entry.with_context(unreadable)?.path();
+        if path.to_string_lossy().ends_with(".profile.json") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
 fn lifetimes(config: &Config) -> Lifetimes {
     Lifetimes {
         idle_session: config.idle_session.0,
@@ -119,7 +163,8 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
         None => None,
     };
     let metrics = metrics()?;
-    let engine = Engine::open(&location(config)?, world.clock.clone(), world.random.clone())
+    let devices = Arc::new(devices(config, &world)?);
+    let engine = Engine::open(&location(config)?, world.clock.clone(), world.random.clone(), Some(devices))
         .await?
         .with_lifetimes(lifetimes(config));
     let file = config.data.join(PASSWORD_FILE);

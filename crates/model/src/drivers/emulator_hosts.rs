@@ -50,7 +50,8 @@ pub trait EmulatorHost: Send + Sync + 'static {
     /// Takes the image of a profile file into keeping, with the files it names.
     async fn ensure_image(&self, profile: &Path) -> DriverResult<Image>;
 
-    /// Has the device run as said. Returns once it is started, long before it is up.
+    /// Has the device run as said; one that has ended is started anew. Returns once it is started, long before it is up.
+    /// An incarnation older than the one that is there is refused with `stale_incarnation`.
     async fn ensure(&self, launch: &Launch) -> DriverResult<()>;
 
     /// Nothing when there is no trace of it.

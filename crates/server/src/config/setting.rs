@@ -28,6 +28,20 @@ impl Value for String {
     }
 }
 
+impl Value for bool {
+    fn allowed() -> String {
+        "true or false".to_owned()
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| "it is neither".to_owned())
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
 impl Value for PathBuf {
     fn allowed() -> String {
         "a path".to_owned()

@@ -1,0 +1,590 @@
+//! The qcow2 format as far as a pool needs it: reading and judging a header, and making an empty overlay. No I/O.
+//!
+//! QEMU opens whatever file a header names. So a foreign header is believed only if it names none, and if every place in
+//! the file that it points to is inside the file.
+
+use std::fmt;
+
+pub const MAGIC: [u8; 4] = *b"QFI\xfb";
+/// As much of a file's beginning as is looked at. Known headers with their extensions and the longest name take half of it;
+/// one that takes more is refused as cut off.
+pub const HEADER_BYTES: usize = 4096;
+/// 32 parts of 4 KiB in an extended L2 entry, which is what file systems write: a small write stays small.
+pub const CLUSTER_BITS: u32 = 17;
+
+const CLUSTER: u64 = 1 << CLUSTER_BITS;
+const DIRTY: u64 = 1 << 0;
+const CORRUPT: u64 = 1 << 1;
+const EXTERNAL_DATA: u64 = 1 << 2;
+const COMPRESSION_TYPE: u64 = 1 << 3;
+const EXTENDED_L2: u64 = 1 << 4;
+const KNOWN_INCOMPATIBLE: u64 = DIRTY | CORRUPT | EXTERNAL_DATA | COMPRESSION_TYPE | EXTENDED_L2;
+const RAW_EXTERNAL_DATA: u64 = 1 << 1;
+const BACKING_FORMAT: u32 = 0xe279_2aca;
+const EXTERNAL_DATA_NAME: u32 = 0x4441_5441;
+const ENCRYPTION: u32 = 0x0537_be77;
+/// QEMU's own limit for the L1 table.
+const MAX_L1_BYTES: u64 = 32 << 20;
+const MAX_NAME: u32 = 1023;
+const V2_LENGTH: usize = 72;
+const V3_LENGTH: usize = 104;
+/// With the compression type, as today's QEMU writes it.
+const WRITTEN_LENGTH: usize = 112;
+const REFCOUNT_ORDER: u32 = 4;
+const OFFSET_BITS: u64 = 0x00ff_ffff_ffff_fe00;
+
+/// Why a file is not what it should be, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault(pub String);
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+fn fault<T>(text: impl Into<String>) -> Result<T, Fault> {
+    Err(Fault(text.into()))
+}
+
+/// What a file's header says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    pub version: u32,
+    pub virtual_bytes: u64,
+    pub cluster_bits: u32,
+    pub backing: Option<Backing>,
+    pub encrypted: bool,
+    pub snapshots: u32,
+    pub l1_entries: u32,
+    pub l1_offset: u64,
+    pub refcount_table_offset: u64,
+    pub refcount_table_clusters: u32,
+    pub incompatible: u64,
+    pub autoclear: u64,
+    pub compression: u8,
+    pub names_data_file: bool,
+}
+
+/// The file below this one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Backing {
+    pub name: String,
+    pub format: Option<String>,
+}
+
+fn word(bytes: &[u8], at: usize) -> Result<u32, Fault> {
+    let bytes = at.checked_add(4).and_then(|end| bytes.get(at..end));
+    bytes
+        .and_then(|bytes| bytes.try_into().ok())
+        .map_or_else(|| fault("the header is cut off"), |bytes| Ok(u32::from_be_bytes(bytes)))
+}
+
+fn long(bytes: &[u8], at: usize) -> Result<u64, Fault> {
+    Ok(u64::from(word(bytes, at)?) << 32 | u64::from(word(bytes, at.saturating_add(4))?))
+}
+
+pub fn is_qcow2(beginning: &[u8]) -> bool {
+    beginning.starts_with(&MAGIC)
+}
+
+impl Header {
+    /// Reads a header from the first [`HEADER_BYTES`] of a file, or from all of a shorter one.
+    pub fn read(bytes: &[u8]) -> Result<Header, Fault> {
+        if !is_qcow2(bytes) {
+            return fault("this is not a qcow2 file");
+        }
+        let version = word(bytes, 4)?;
+        if !(2..=3).contains(&version) {
+            return fault(format!("version {version} of qcow2 is not known"));
+        }
+        let cluster_bits = word(bytes, 20)?;
+        if !(9..=21).contains(&cluster_bits) {
+            return fault(format!("clusters of 2^{cluster_bits} bytes are not possible"));
+        }
+        let (mut incompatible, mut autoclear, mut compression, mut length) = (0, 0, 0, V2_LENGTH);
+        if version == 3 {
+            (incompatible, autoclear) = (long(bytes, 72)?, long(bytes, 88)?);
+            length = word(bytes, 100)? as usize;
+            if length < V3_LENGTH || length % 8 != 0 || length > 1 << cluster_bits {
+                return fault(format!("a header of {length} bytes is not possible"));
+            }
+            if length > V3_LENGTH {
+                compression =
+                    *bytes.get(V3_LENGTH).ok_or_else(|| Fault("the header is cut off".to_owned()))?;
+            }
+        }
+        let (format, names_data_file, encryption) = extensions(bytes, length, cluster_bits)?;
+        Ok(Header {
+            version,
+            virtual_bytes: long(bytes, 24)?,
+            cluster_bits,
+            backing: backing(bytes, cluster_bits, format)?,
+            encrypted: word(bytes, 32)? != 0 || encryption,
+            snapshots: word(bytes, 60)?,
+            l1_entries: word(bytes, 36)?,
+            l1_offset: long(bytes, 40)?,
+            refcount_table_offset: long(bytes, 48)?,
+            refcount_table_clusters: word(bytes, 56)?,
+            incompatible,
+            autoclear,
+            compression,
+            names_data_file,
+        })
+    }
+
+    pub fn cluster_bytes(&self) -> u64 {
+        1 << self.cluster_bits
+    }
+
+    pub fn extended_l2(&self) -> bool {
+        self.incompatible & EXTENDED_L2 != 0
+    }
+
+    /// An L2 entry's length.
+    fn entry_bytes(&self) -> u64 {
+        if self.extended_l2() { 16 } else { 8 }
+    }
+
+    fn l1_bytes(&self) -> u64 {
+        u64::from(self.l1_entries) * 8
+    }
+
+    /// Whether a file of this length can be a layer that stands on nothing: all that can be said without its tables.
+    pub fn stands_alone(&self, file_bytes: u64) -> Result<(), Fault> {
+        if let Some(backing) = &self.backing {
+            return fault(format!(
+                "it stands on another file, {:?}; make it whole with `qemu-img convert -O qcow2`",
+                backing.name
+            ));
+        }
+        self.is_sound(file_bytes)
+    }
+
+    /// As [`Header::stands_alone`], wherever it stands.
+    pub fn is_sound(&self, file_bytes: u64) -> Result<(), Fault> {
+        let unknown = self.incompatible & !KNOWN_INCOMPATIBLE;
+        if unknown != 0 {
+            return fault(format!("it uses features that are not known here (bits {unknown:#x})"));
+        }
+        if self.incompatible & EXTERNAL_DATA != 0
+            || self.names_data_file
+            || self.autoclear & RAW_EXTERNAL_DATA != 0
+        {
+            return fault("its data is in another file; bring it together with `qemu-img convert -O qcow2`");
+        }
+        if self.encrypted {
+            return fault("it is encrypted");
+        }
+        if self.incompatible & CORRUPT != 0 {
+            return fault("it is marked as corrupt");
+        }
+        if self.incompatible & DIRTY != 0 {
+            return fault("it was not closed in order; mend it with `qemu-img check -r all`");
+        }
+        if self.compression > 1 || (self.compression != 0) != (self.incompatible & COMPRESSION_TYPE != 0) {
+            return fault(format!("its way of compression, {}, is not known", self.compression));
+        }
+        if self.snapshots != 0 {
+            return fault("it has snapshots inside; leave them out with `qemu-img convert -O qcow2`");
+        }
+        if self.extended_l2() && self.cluster_bits < 14 {
+            return fault("its clusters are too small for extended L2 entries");
+        }
+        if self.virtual_bytes == 0 || !self.virtual_bytes.is_multiple_of(512) {
+            return fault(format!("a disk of {} bytes is not possible", self.virtual_bytes));
+        }
+        let covered = self.cluster_bytes() * (self.cluster_bytes() / self.entry_bytes());
+        if self.l1_bytes() > MAX_L1_BYTES || u64::from(self.l1_entries) < self.virtual_bytes.div_ceil(covered)
+        {
+            return fault(format!("an L1 table of {} entries does not fit its disk", self.l1_entries));
+        }
+        self.is_inside("the L1 table", self.l1_offset, self.l1_bytes(), file_bytes)?;
+        let refcounts = u64::from(self.refcount_table_clusters) << self.cluster_bits;
+        if refcounts == 0 || refcounts > MAX_L1_BYTES {
+            return fault("the refcount table's size is not possible");
+        }
+        self.is_inside("the refcount table", self.refcount_table_offset, refcounts, file_bytes)
+    }
+
+    /// The first cluster holds the header, so nothing else begins there.
+    fn is_inside(&self, what: &str, offset: u64, bytes: u64, file_bytes: u64) -> Result<(), Fault> {
+        if !offset.is_multiple_of(self.cluster_bytes()) || offset == 0 {
+            return fault(format!("{what} is at {offset}, where no cluster begins"));
+        }
+        if offset.checked_add(bytes).is_none_or(|end| end > file_bytes) {
+            return fault(format!("{what} lies outside the file, which may have been cut off"));
+        }
+        Ok(())
+    }
+}
+
+fn backing(bytes: &[u8], cluster_bits: u32, format: Option<String>) -> Result<Option<Backing>, Fault> {
+    let (offset, length) = (long(bytes, 8)?, word(bytes, 16)?);
+    if offset == 0 {
+        return Ok(None);
+    }
+    let end = offset.checked_add(u64::from(length));
+    if length == 0 || length > MAX_NAME || end.is_none_or(|end| end > 1 << cluster_bits) {
+        return fault("the name of the file below is in an impossible place");
+    }
+    let at = usize::try_from(offset).ok();
+    let name = at.and_then(|at| bytes.get(at..at + length as usize));
+    let name = name.and_then(|name| str::from_utf8(name).ok());
+    let Some(name) = name else { return fault("the name of the file below cannot be read") };
+    Ok(Some(Backing { name: name.to_owned(), format }))
+}
+
+/// The format of the file below, whether another file is named for the data, and whether there is a key.
+fn extensions(bytes: &[u8], mut at: usize, cluster_bits: u32) -> Result<(Option<String>, bool, bool), Fault> {
+    let (mut format, mut data_file, mut encryption) = (None, false, false);
+    let end = bytes.len().min(1 << cluster_bits);
+    // A version 2 file without extensions may be cut off right behind its header.
+    while at + 8 <= end {
+        let (kind, length) = (word(bytes, at)?, word(bytes, at + 4)? as usize);
+        if kind == 0 {
+            break;
+        }
+        let Some(data) = (at + 8).checked_add(length).and_then(|end| bytes.get(at + 8..end)) else {
+            return fault("an extension of the header is cut off");
+        };
+        match kind {
+            BACKING_FORMAT => format = Some(String::from_utf8_lossy(data).into_owned()),
+            EXTERNAL_DATA_NAME => data_file = true,
+            ENCRYPTION => encryption = true,
+            _ => {}
+        }
+        at += 8 + length.next_multiple_of(8);
+    }
+    Ok((format, data_file, encryption))
+}
+
+/// Follows the tables of a file from cluster to cluster and finds what lies outside, overlaps, or runs in a circle.
+pub struct Walk {
+    header: Header,
+    file_bytes: u64,
+    /// One bit a cluster of the file: it holds the header or a table.
+    tables: Vec<u64>,
+}
+
+impl Walk {
+    pub fn new(header: &Header, file_bytes: u64) -> Result<Walk, Fault> {
+        header.is_sound(file_bytes)?;
+        let clusters = file_bytes.div_ceil(header.cluster_bytes());
+        let words =
+            usize::try_from(clusters.div_ceil(64)).map_err(|_| Fault("it is too large".to_owned()))?;
+        let mut walk = Walk { header: header.clone(), file_bytes, tables: vec![0; words] };
+        walk.claim("the header", 0, 1)?;
+        walk.claim("the L1 table", header.l1_offset, header.l1_bytes())?;
+        let refcounts = u64::from(header.refcount_table_clusters) << header.cluster_bits;
+        walk.claim("the refcount table", header.refcount_table_offset, refcounts)?;
+        Ok(walk)
+    }
+
+    fn holds_table(&self, cluster: u64) -> bool {
+        let word = usize::try_from(cluster / 64).ok().and_then(|at| self.tables.get(at));
+        word.is_some_and(|word| word >> (cluster % 64) & 1 == 1)
+    }
+
+    fn claim(&mut self, what: &str, offset: u64, bytes: u64) -> Result<(), Fault> {
+        let first = offset >> self.header.cluster_bits;
+        for cluster in first..first + bytes.div_ceil(self.header.cluster_bytes()) {
+            if self.holds_table(cluster) {
+                return fault(format!("{what} at {offset} overlaps another table"));
+            }
+            if let Some(word) = usize::try_from(cluster / 64).ok().and_then(|at| self.tables.get_mut(at)) {
+                *word |= 1 << (cluster % 64);
+            }
+        }
+        Ok(())
+    }
+
+    /// The places of the refcount blocks that a piece of the refcount table names; they hold no other table.
+    pub fn refcount_blocks(&mut self, table: &[u8]) -> Result<(), Fault> {
+        for entry in entries(table) {
+            let offset = entry & !0x1ff;
+            if offset != 0 {
+                let cluster = self.header.cluster_bytes();
+                self.header.is_inside("a refcount block", offset, cluster, self.file_bytes)?;
+                self.claim("a refcount block", offset, cluster)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The places of the L2 tables that the L1 table names.
+    pub fn l2_tables(&mut self, l1: &[u8]) -> Result<Vec<u64>, Fault> {
+        let mut found = Vec::new();
+        for entry in entries(l1) {
+            let offset = entry & OFFSET_BITS;
+            if offset != 0 {
+                let cluster = self.header.cluster_bytes();
+                self.header.is_inside("an L2 table", offset, cluster, self.file_bytes)?;
+                self.claim("an L2 table", offset, cluster)?;
+                found.push(offset);
+            }
+        }
+        Ok(found)
+    }
+
+    /// To be called once all tables are known: data must be in the file, and nowhere in a table.
+    pub fn data(&self, l2: &[u8]) -> Result<(), Fault> {
+        let step = usize::try_from(self.header.entry_bytes() / 8).unwrap_or(1);
+        for entry in entries(l2).step_by(step) {
+            let compressed = entry >> 62 & 1 == 1;
+            let offset = if compressed {
+                // The lower part of the entry; how many sectors follow stands above it.
+                entry & ((1 << (62 - (self.header.cluster_bits - 8))) - 1)
+            } else {
+                entry & OFFSET_BITS
+            };
+            if offset == 0 && !compressed {
+                continue;
+            }
+            if !compressed && !offset.is_multiple_of(self.header.cluster_bytes()) {
+                return fault(format!("data at {offset}, where no cluster begins"));
+            }
+            if offset >= self.file_bytes {
+                return fault(format!("data at {offset} lies outside the file, which may have been cut off"));
+            }
+            if self.holds_table(offset >> self.header.cluster_bits) {
+                return fault(format!("data at {offset} lies in a table"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn entries(table: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    table.chunks_exact(8).map(|bytes| bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)))
+}
+
+/// An empty disk on top of another file: what is to be written where, into a file that is otherwise a hole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overlay {
+    pub file_bytes: u64,
+    pub pieces: Vec<(u64, Vec<u8>)>,
+}
+
+/// How long the file of a disk is that nobody has written to.
+pub fn empty_bytes(virtual_bytes: u64) -> u64 {
+    (3 + (l1_entries(virtual_bytes) * 8).div_ceil(CLUSTER)) * CLUSTER
+}
+
+fn l1_entries(virtual_bytes: u64) -> u64 {
+    virtual_bytes.div_ceil(CLUSTER * (CLUSTER / 16))
+}
+
+impl Overlay {
+    /// Header, refcount table, one refcount block, then the L1 table, which is all zeros and therefore not written.
+    pub fn new(virtual_bytes: u64, backing: &Backing) -> Result<Overlay, Fault> {
+        if virtual_bytes == 0 || !virtual_bytes.is_multiple_of(512) {
+            return fault(format!("a disk of {virtual_bytes} bytes is not possible"));
+        }
+        let l1_entries = l1_entries(virtual_bytes);
+        let l1_bytes = l1_entries * 8;
+        if l1_bytes > MAX_L1_BYTES {
+            return fault(format!("a disk of {virtual_bytes} bytes is too large"));
+        }
+        let name = backing.name.as_bytes();
+        if name.is_empty() || name.len() > MAX_NAME as usize {
+            return fault("the name of the file below is too long");
+        }
+        // At most 3 + 256 clusters, so that one refcount block counts them all.
+        let clusters = empty_bytes(virtual_bytes) / CLUSTER;
+        let format = backing.format.as_deref().unwrap_or("qcow2").as_bytes();
+        let name_offset = WRITTEN_LENGTH + 8 + format.len().next_multiple_of(8) + 8;
+
+        let mut header = Vec::with_capacity(name_offset + name.len());
+        header.extend_from_slice(&MAGIC);
+        header.extend_from_slice(&3u32.to_be_bytes());
+        header.extend_from_slice(&(name_offset as u64).to_be_bytes());
+        header.extend_from_slice(&(name.len() as u32).to_be_bytes());
+        header.extend_from_slice(&CLUSTER_BITS.to_be_bytes());
+        header.extend_from_slice(&virtual_bytes.to_be_bytes());
+        header.extend_from_slice(&0u32.to_be_bytes());
+        header.extend_from_slice(&(l1_entries as u32).to_be_bytes());
+        header.extend_from_slice(&(3 * CLUSTER).to_be_bytes());
+        header.extend_from_slice(&CLUSTER.to_be_bytes());
+        header.extend_from_slice(&1u32.to_be_bytes());
+        header.extend_from_slice(&[0; 12]);
+        header.extend_from_slice(&EXTENDED_L2.to_be_bytes());
+        header.extend_from_slice(&[0; 16]);
+        header.extend_from_slice(&REFCOUNT_ORDER.to_be_bytes());
+        header.extend_from_slice(&(WRITTEN_LENGTH as u32).to_be_bytes());
+        header.resize(WRITTEN_LENGTH, 0);
+        header.extend_from_slice(&BACKING_FORMAT.to_be_bytes());
+        header.extend_from_slice(&(format.len() as u32).to_be_bytes());
+        header.extend_from_slice(format);
+        header.resize(name_offset, 0);
+        header.extend_from_slice(name);
+
+        let refcounts = [0u8, 1].repeat(usize::try_from(clusters).unwrap_or_default());
+        let refcount_table = (2 * CLUSTER).to_be_bytes().to_vec();
+        Ok(Overlay {
+            file_bytes: clusters * CLUSTER,
+            pieces: vec![(0, header), (CLUSTER, refcount_table), (2 * CLUSTER, refcounts)],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn on(name: &str) -> Backing {
+        Backing { name: name.to_owned(), format: Some("qcow2".to_owned()) }
+    }
+
+    fn header_bytes(virtual_bytes: u64) -> (Vec<u8>, u64) {
+        let overlay = Overlay::new(virtual_bytes, &on("../layers/below.qcow2")).expect("an overlay");
+        (overlay.pieces[0].1.clone(), overlay.file_bytes)
+    }
+
+    /// A header that stands alone.
+    fn alone() -> (Vec<u8>, u64) {
+        let (mut bytes, length) = header_bytes(2 << 30);
+        bytes[8..20].fill(0);
+        (bytes, length)
+    }
+
+    #[test]
+    fn what_was_written_is_read_again() {
+        for virtual_bytes in [512, 2 << 30, 1 << 40, 4 << 50] {
+            let (bytes, length) = header_bytes(virtual_bytes);
+            let header = Header::read(&bytes).expect("a header");
+
+            assert_eq!(header.virtual_bytes, virtual_bytes);
+            assert_eq!(header.backing, Some(on("../layers/below.qcow2")));
+            assert!(header.extended_l2());
+            assert_eq!(header.is_sound(length), Ok(()));
+        }
+    }
+
+    #[test]
+    fn an_impossible_disk_is_refused() {
+        for virtual_bytes in [0, 511, u64::MAX - 511] {
+            assert!(Overlay::new(virtual_bytes, &on("x")).is_err(), "{virtual_bytes}");
+        }
+        assert!(Overlay::new(512, &on("")).is_err());
+        assert!(Overlay::new(512, &on(&"x".repeat(1024))).is_err());
+    }
+
+    #[test]
+    fn whatever_would_open_another_file_or_leave_this_one_is_refused() {
+        let (good, length) = alone();
+        assert_eq!(Header::read(&good).and_then(|header| header.stands_alone(length)), Ok(()));
+        type Change = fn(&mut Vec<u8>);
+        let cases: [(&str, Change); 16] = [
+            ("not a qcow2", |bytes| bytes[0] = 0),
+            ("version 4", |bytes| bytes[7] = 4),
+            ("clusters of 2^63", |bytes| bytes[23] = 63),
+            ("stands on another file", |bytes| {
+                bytes[8..16].copy_from_slice(&136u64.to_be_bytes());
+                bytes[16..20].copy_from_slice(&4u32.to_be_bytes());
+            }),
+            ("impossible place", |bytes| {
+                bytes[8..16].fill(0xff);
+                bytes[19] = 4;
+            }),
+            ("encrypted", |bytes| bytes[35] = 1),
+            ("snapshots inside", |bytes| bytes[63] = 1),
+            ("features that are not known", |bytes| bytes[79] |= 1 << 5),
+            ("in another file", |bytes| bytes[79] |= 1 << 2),
+            ("marked as corrupt", |bytes| bytes[79] |= 1 << 1),
+            ("not closed in order", |bytes| bytes[79] |= 1),
+            ("way of compression", |bytes| bytes[104] = 1),
+            ("a disk of 0 bytes", |bytes| bytes[24..32].fill(0)),
+            ("does not fit its disk", |bytes| bytes[24] = 1),
+            ("outside the file", |bytes| bytes[40] = 1),
+            ("no cluster begins", |bytes| bytes[47] = 1),
+        ];
+        for (expected, change) in cases {
+            let mut bytes = good.clone();
+            change(&mut bytes);
+            let refused =
+                Header::read(&bytes).and_then(|header| header.stands_alone(length)).expect_err(expected);
+            assert!(refused.0.contains(expected), "{expected}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_names_its_data_file_is_refused_whatever_its_bits_say() {
+        let (mut bytes, length) = alone();
+        bytes[112..116].copy_from_slice(&EXTERNAL_DATA_NAME.to_be_bytes());
+
+        let refused =
+            Header::read(&bytes).and_then(|header| header.stands_alone(length)).expect_err("refused");
+
+        assert!(refused.0.contains("another file"), "{refused}");
+    }
+
+    #[test]
+    fn tables_that_overlap_or_lead_outside_are_found() {
+        let (bytes, length) = alone();
+        let header = Header::read(&bytes).expect("a header");
+        let walk = || Walk::new(&header, length + 2 * CLUSTER).expect("a walk");
+        let end = length + 2 * CLUSTER;
+        for (l1, expected) in [
+            (vec![3 * CLUSTER], "overlaps"),
+            (vec![CLUSTER], "overlaps"),
+            (vec![length, length], "overlaps"),
+            (vec![length + 512], "no cluster begins"),
+            (vec![end], "outside"),
+        ] {
+            let table: Vec<u8> = l1.iter().flat_map(|entry| entry.to_be_bytes()).collect();
+            let refused = walk().l2_tables(&table).expect_err(expected);
+            assert!(refused.0.contains(expected), "{l1:?}: {refused}");
+        }
+        for (entry, expected) in [
+            (3 * CLUSTER, "in a table"),
+            (end, "outside"),
+            (length + 512, "no cluster begins"),
+            (1 << 62, "in a table"),
+        ] {
+            let refused = walk().data(&[entry.to_be_bytes(), [0; 8]].concat()).expect_err(expected);
+            assert!(refused.0.contains(expected), "{entry:#x}: {refused}");
+        }
+        assert_eq!(walk().l2_tables(&length.to_be_bytes()), Ok(vec![length]));
+        assert_eq!(walk().data(&[length.to_be_bytes(), [0xff; 8]].concat()), Ok(()));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400), length: u64) {
+            let _ = Header::read(&bytes).and_then(|header| header.stands_alone(length));
+        }
+
+        /// Bytes of a good header changed at a few places get further than arbitrary ones.
+        #[test]
+        fn a_damaged_header_never_panics(changes in proptest::collection::vec((0usize..160, any::<u8>()), 1..6), length in 0u64..1 << 24, table in proptest::collection::vec(any::<u64>(), 0..64)) {
+            let (mut bytes, _) = header_bytes(2 << 30);
+            for (at, value) in changes {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = value;
+                }
+            }
+            if let Ok(header) = Header::read(&bytes) {
+                let _ = header.stands_alone(length);
+                if let Ok(mut walk) = Walk::new(&header, length) {
+                    let table: Vec<u8> = table.iter().flat_map(|entry| entry.to_be_bytes()).collect();
+                    let _ = walk.refcount_blocks(&table);
+                    let _ = walk.l2_tables(&table);
+                    let _ = walk.data(&table);
+                }
+            }
+        }
+
+        #[test]
+        fn any_overlay_is_sound(sectors in 1u64..1 << 43, name in "[a-z_./]{1,200}") {
+            let overlay = Overlay::new(sectors * 512, &on(&name)).expect("an overlay");
+            let header = Header::read(&overlay.pieces[0].1).expect("a header");
+            prop_assert_eq!(header.is_sound(overlay.file_bytes), Ok(()));
+            prop_assert_eq!(header.backing.map(|backing| backing.name), Some(name));
+        }
+    }
+}

@@ -1,0 +1,640 @@
+//! Disks as qcow2 files in a folder: layers that nobody writes again, and an overlay for each device.
+//!
+//! ```text
+//! layers/lay_….qcow2 (or .raw)   mode 0444, never written again
+//! layers/lay_….json              its digest, written before it
+//! layers/lay_….quarantined       no new disk is made on it
+//! disks/dsk_….qcow2              written by one device; stands on ../layers/lay_….qcow2
+//! ```
+//!
+//! The folder is the only truth: a layer or a disk is there when its file has its name. Everything is prepared under a
+//! name of its own and gets its real name at the end, so that whatever a kill -9 leaves behind is swept at the next start.
+
+pub mod format;
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use paddock_model::drivers::disk_pools::{
+    DiskPool, Integrity, LayerSource, PoolCapacity, PoolContents, PoolDisk, PoolLayer, Volume,
+};
+use paddock_model::drivers::{DriverError, DriverResult, Retry};
+use paddock_model::layers::{DiskId, LayerFacts, LayerId};
+use ring::digest::{Context, SHA256};
+use rustix::fs::SeekFrom;
+use serde::{Deserialize, Serialize};
+
+use self::format::{Backing, Fault, HEADER_BYTES, Header, Overlay, Walk};
+use crate::durable::{self, io_error, on_a_thread, sync_folder};
+
+const PIECE: usize = 1 << 20;
+
+pub struct Qcow2Pool {
+    name: String,
+    place: Arc<Place>,
+    /// One import at a time: they are few, large, and two of the same layer would be in each other's way.
+    imports: tokio::sync::Mutex<()>,
+}
+
+/// The folder, for threads that may block.
+struct Place {
+    layers: PathBuf,
+    disks: PathBuf,
+    /// Held open, so that each new disk costs no look-up.
+    disks_handle: File,
+    prepared: AtomicU64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Record {
+    digest: String,
+    #[serde(rename = "virtualBytes")]
+    virtual_bytes: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Qcow2,
+    Raw,
+}
+
+impl Format {
+    const ALL: [Format; 2] = [Format::Qcow2, Format::Raw];
+
+    fn name(self) -> &'static str {
+        match self {
+            Format::Qcow2 => "qcow2",
+            Format::Raw => "raw",
+        }
+    }
+}
+
+impl Qcow2Pool {
+    /// Opens the pool in a folder, which is made if it is not there, and sweeps what an earlier process left unfinished.
+    pub fn open(name: &str, folder: &Path) -> DriverResult<Qcow2Pool> {
+        let [layers, disks] = ["layers", "disks"].map(|name| folder.join(name));
+        let open = || {
+            for folder in [&layers, &disks] {
+                durable::make_folder(folder)?;
+                sweep(folder)?;
+            }
+            File::open(&disks)
+        };
+        let disks_handle =
+            open().map_err(|error| io_error(&format!("open the pool in {}", folder.display()), error))?;
+        let place = Place { layers, disks, disks_handle, prepared: AtomicU64::new(0) };
+        Ok(Qcow2Pool { name: name.to_owned(), place: Arc::new(place), imports: tokio::sync::Mutex::new(()) })
+    }
+
+    async fn with<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&Place) -> DriverResult<T> + Send + 'static,
+    ) -> DriverResult<T> {
+        let place = self.place.clone();
+        on_a_thread(move || act(&place)).await
+    }
+}
+
+/// Removes files under names that only this pool makes while it prepares something.
+fn sweep(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(is_prepared) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// `.lay_….3.tmp`, `.dsk_….1.tmp`, `.lay_….json.tmp`.
+fn is_prepared(name: &str) -> bool {
+    let inner = name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp"));
+    let id = inner.and_then(|inner| inner.split_once('.')).map(|(id, _)| id);
+    id.is_some_and(|id| LayerId::parse(id).is_some() || DiskId::parse(id).is_some())
+}
+
+#[async_trait]
+impl DiskPool for Qcow2Pool {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn ensure_layer(&self, layer: LayerId, source: &LayerSource) -> DriverResult<LayerFacts> {
+        let _turn = self.imports.lock().await;
+        let LayerSource::File(source) = source.clone();
+        self.with(move |place| place.ensure_layer(layer, &source)).await
+    }
+
+    async fn remove_layer(&self, layer: LayerId) -> DriverResult<()> {
+        self.with(move |place| place.remove_layer(layer)).await
+    }
+
+    async fn ensure_disk(&self, disk: DiskId, on: LayerId) -> DriverResult<Volume> {
+        self.with(move |place| place.ensure_disk(disk, on)).await
+    }
+
+    async fn remove_disk(&self, disk: DiskId) -> DriverResult<()> {
+        self.with(move |place| place.remove_disk(disk)).await
+    }
+
+    async fn capacity(&self) -> DriverResult<PoolCapacity> {
+        self.with(Place::capacity).await
+    }
+
+    async fn list(&self) -> DriverResult<PoolContents> {
+        self.with(Place::list).await
+    }
+
+    async fn verify_layer(&self, layer: LayerId, digest: &str) -> DriverResult<Integrity> {
+        let digest = digest.to_owned();
+        self.with(move |place| place.verify_layer(layer, &digest)).await
+    }
+
+    async fn quarantine_layer(&self, layer: LayerId) -> DriverResult<()> {
+        self.with(move |place| place.quarantine_layer(layer)).await
+    }
+}
+
+impl Place {
+    fn layer_file(&self, layer: LayerId) -> Option<(Format, PathBuf)> {
+        Format::ALL
+            .into_iter()
+            .map(|format| (format, self.layers.join(format!("{layer}.{}", format.name()))))
+            .find(|(_, path)| path.exists())
+    }
+
+    fn record_file(&self, layer: LayerId) -> PathBuf {
+        self.layers.join(format!("{layer}.json"))
+    }
+
+    fn quarantine_file(&self, layer: LayerId) -> PathBuf {
+        self.layers.join(format!("{layer}.quarantined"))
+    }
+
+    fn disk_file(&self, disk: DiskId) -> PathBuf {
+        self.disks.join(format!("{disk}.qcow2"))
+    }
+
+    /// A name of our own, for preparing something.
+    fn prepared(&self, folder: &Path, id: &str) -> PathBuf {
+        let number = self.prepared.fetch_add(1, Ordering::Relaxed);
+        folder.join(format!(".{id}.{}-{number}.tmp", std::process::id()))
+    }
+
+    fn ensure_layer(&self, layer: LayerId, source: &Path) -> DriverResult<LayerFacts> {
+        let failed = |error| io_error(&format!("take {layer} into the pool"), error);
+        if let Some((_, path)) = self.layer_file(layer) {
+            let allocated_bytes = allocated(&fs::metadata(&path).map_err(failed)?);
+            let record: Option<Record> =
+                fs::read(self.record_file(layer)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+            // The record was flushed before the layer got its name, so somebody has taken it away since.
+            let Some(record) = record else {
+                let message = format!(
+                    "{layer} lies in the pool without its digest; nobody can say whether it is whole"
+                );
+                return Err(DriverError::new(Retry::Never, "layer_damaged", message));
+            };
+            sync_folder(&self.layers).map_err(failed)?;
+            let virtual_bytes = signed(record.virtual_bytes);
+            return Ok(LayerFacts { virtual_bytes, allocated_bytes, digest: record.digest });
+        }
+        let prepared = self.prepared(&self.layers, &layer.to_string());
+        self.import(layer, source, &prepared).inspect_err(|_| drop(fs::remove_file(&prepared)))
+    }
+
+    fn import(&self, layer: LayerId, source: &Path, prepared: &Path) -> DriverResult<LayerFacts> {
+        let failed = |error| io_error(&format!("copy {} into the pool", source.display()), error);
+        let refused = |fault: Fault| {
+            let message = format!("{} cannot be a layer: {fault}", source.display());
+            DriverError::new(Retry::Never, "image_refused", message)
+        };
+        // Without waiting, should it be a pipe.
+        let waitless = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
+        let original = match File::options().read(true).custom_flags(waitless).open(source) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let message = format!("there is no disk image {}", source.display());
+                return Err(DriverError::new(Retry::Later, "image_missing", message).with_cause(error));
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        if !original.metadata().map_err(failed)?.is_file() {
+            return Err(refused(Fault("it is no file".to_owned())));
+        }
+        // Nothing is copied in vain; what decides is the look at the copy, which nobody else can change.
+        judge(&original).map_err(failed)?.map_err(refused)?;
+        let copy = File::options().read(true).write(true).create_new(true).mode(0o600).open(prepared);
+        let copy = copy.map_err(failed)?;
+        let digest = copy_with_digest(&original, &copy).map_err(failed)?;
+        let (format, virtual_bytes) = judge(&copy).map_err(failed)?.map_err(refused)?;
+        if format == Format::Qcow2 {
+            follow_tables(&copy).map_err(failed)?.map_err(refused)?;
+        }
+        copy.set_permissions(fs::Permissions::from_mode(0o444)).map_err(failed)?;
+        copy.sync_all().map_err(failed)?;
+        let allocated_bytes = allocated(&copy.metadata().map_err(failed)?);
+        // The record first: a layer that is there has one. A record alone is reported, and written anew by the next try.
+        let record = Record { digest, virtual_bytes };
+        let text = serde_json::to_vec(&record).unwrap_or_default();
+        durable::write(&self.record_file(layer), &text, 0o444).map_err(failed)?;
+        let path = self.layers.join(format!("{layer}.{}", format.name()));
+        fs::rename(prepared, path).and_then(|()| sync_folder(&self.layers)).map_err(failed)?;
+        Ok(LayerFacts { virtual_bytes: signed(virtual_bytes), allocated_bytes, digest: record.digest })
+    }
+
+    fn remove_layer(&self, layer: LayerId) -> DriverResult<()> {
+        let remove = || {
+            for format in Format::ALL {
+                durable::remove(&self.layers.join(format!("{layer}.{}", format.name())))?;
+            }
+            durable::remove(&self.record_file(layer))?;
+            durable::remove(&self.quarantine_file(layer))?;
+            sync_folder(&self.layers)
+        };
+        remove().map_err(|error| io_error(&format!("remove {layer}"), error))
+    }
+
+    /// What a disk on this layer says of it, and how large it is: one look at one header, however long the lineage.
+    fn below(&self, layer: LayerId) -> DriverResult<(Backing, u64)> {
+        if self.quarantine_file(layer).exists() {
+            let message = format!("{layer} was put aside because its bytes are in doubt");
+            return Err(DriverError::new(Retry::Never, "layer_quarantined", message));
+        }
+        let missing =
+            || DriverError::new(Retry::Later, "layer_missing", format!("{layer} is not in the pool"));
+        let (format, path) = self.layer_file(layer).ok_or_else(missing)?;
+        let failed = |error| io_error(&format!("read {layer}"), error);
+        let file = File::open(&path).map_err(failed)?;
+        let virtual_bytes = match format {
+            Format::Raw => file.metadata().map_err(failed)?.len(),
+            Format::Qcow2 => {
+                let header = read_header(&file).map_err(failed)?.map_err(|fault| {
+                    let message = format!("{layer} is damaged: {fault}");
+                    DriverError::new(Retry::Never, "layer_damaged", message)
+                })?;
+                header.virtual_bytes
+            }
+        };
+        let name = format!("../layers/{layer}.{}", format.name());
+        let backing = Backing { name, format: Some(format.name().to_owned()) };
+        Ok((backing, virtual_bytes))
+    }
+
+    fn ensure_disk(&self, disk: DiskId, on: LayerId) -> DriverResult<Volume> {
+        let path = self.disk_file(disk);
+        let failed = |error| io_error(&format!("make {disk}"), error);
+        if !path.exists() {
+            let overlay = self.overlay(on)?;
+            let prepared = self.prepared(&self.disks, &disk.to_string());
+            let made = self.make_disk(&overlay, &prepared, &path);
+            return made
+                .inspect_err(|_| drop(fs::remove_file(&prepared)))
+                .map_err(failed)
+                .map(|()| volume(&path));
+        }
+        let file = File::options().read(true).write(true).open(&path).map_err(failed)?;
+        match read_header(&file).map_err(failed)? {
+            Ok(header) if layer_below(&header) == Some(on) => {
+                // A device has written to it, and none was given it before it was flushed. To flush a device's writes
+                // is its own affair.
+                if file.metadata().map_err(failed)?.len() > format::empty_bytes(header.virtual_bytes) {
+                    return Ok(volume(&path));
+                }
+            }
+            Ok(_) => {
+                let message = format!("{disk} is there already, on another layer than {on}");
+                return Err(DriverError::new(Retry::Never, "disk_conflict", message));
+            }
+            // A power cut between name and flush leaves pages unwritten. Where every byte is zero or as it would be
+            // written now, no device has ever written anything, and to finish the work can lose nothing.
+            Err(fault) => {
+                let overlay = self.overlay(on)?;
+                if !is_unfinished(&file, &overlay).map_err(failed)? {
+                    let message = format!("{disk} is damaged: {fault}");
+                    return Err(DriverError::new(Retry::Never, "disk_damaged", message));
+                }
+                fill(&file, &overlay).map_err(failed)?;
+            }
+        }
+        // The try that made it may not have come as far as this.
+        file.sync_all().and_then(|()| self.disks_handle.sync_all()).map_err(failed)?;
+        Ok(volume(&path))
+    }
+
+    fn overlay(&self, on: LayerId) -> DriverResult<Overlay> {
+        let (backing, virtual_bytes) = self.below(on)?;
+        Overlay::new(virtual_bytes, &backing).map_err(|fault| {
+            DriverError::new(Retry::Never, "layer_damaged", format!("no disk can stand on {on}: {fault}"))
+        })
+    }
+
+    /// Named first, then flushed: a journal then needs one commit for both. See `ensure_disk` for what that may leave.
+    fn make_disk(&self, overlay: &Overlay, prepared: &Path, path: &Path) -> io::Result<()> {
+        let file = File::options().write(true).create_new(true).mode(0o600).open(prepared)?;
+        fill(&file, overlay)?;
+        fs::rename(prepared, path)?;
+        let flushed = file.sync_all().and_then(|()| self.disks_handle.sync_all());
+        // Room is sometimes only missed when it is needed. Nobody was told of the disk, so it must not stay.
+        flushed.inspect_err(|_| drop(fs::remove_file(path)))
+    }
+
+    fn remove_disk(&self, disk: DiskId) -> DriverResult<()> {
+        durable::remove(&self.disk_file(disk))
+            .and_then(|()| self.disks_handle.sync_all())
+            .map_err(|error| io_error(&format!("remove {disk}"), error))
+    }
+
+    fn capacity(&self) -> DriverResult<PoolCapacity> {
+        let failed = |error| io_error("measure the pool", error);
+        let facts = rustix::fs::statvfs(&self.disks).map_err(|errno| failed(errno.into()))?;
+        let mut used_bytes = 0;
+        for folder in [&self.layers, &self.disks] {
+            for entry in fs::read_dir(folder).map_err(failed)? {
+                match entry.and_then(|entry| entry.metadata()) {
+                    Ok(facts) => used_bytes += allocated(&facts),
+                    // Removed in the meantime.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(failed(error)),
+                }
+            }
+        }
+        let bytes = |blocks: u64| signed(blocks.saturating_mul(facts.f_frsize));
+        Ok(PoolCapacity {
+            capacity_bytes: bytes(facts.f_blocks),
+            used_bytes,
+            free_bytes: bytes(facts.f_bavail),
+        })
+    }
+
+    fn list(&self) -> DriverResult<PoolContents> {
+        let failed = |error| io_error("list the pool", error);
+        let mut contents = PoolContents::default();
+        for (folder, within) in [(&self.layers, "layers"), (&self.disks, "disks")] {
+            for entry in fs::read_dir(folder).map_err(failed)? {
+                let entry = entry.map_err(failed)?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let known = match within {
+                    "layers" => self.list_layer(&entry, &name, &mut contents),
+                    _ => list_disk(&entry, &name, &mut contents),
+                };
+                if !known && !is_prepared(&name) {
+                    contents.strangers.push(format!("{within}/{name}"));
+                }
+            }
+        }
+        contents.layers.sort_by_key(|layer| layer.id);
+        contents.disks.sort_by_key(|disk| disk.id);
+        contents.strangers.sort();
+        Ok(contents)
+    }
+
+    /// Whether the file belongs to a layer; a digest without a layer does not.
+    fn list_layer(&self, entry: &fs::DirEntry, name: &str, contents: &mut PoolContents) -> bool {
+        let Some((id, kind)) = name.split_once('.') else { return false };
+        let Some(id) = LayerId::parse(id) else { return false };
+        let format = match kind {
+            "json" | "quarantined" => return self.layer_file(id).is_some(),
+            "qcow2" => Format::Qcow2,
+            "raw" => Format::Raw,
+            _ => return false,
+        };
+        let Ok(facts) = entry.metadata() else { return false };
+        let (virtual_bytes, parent) = match format {
+            Format::Raw => (facts.len(), None),
+            Format::Qcow2 => {
+                let header = File::open(entry.path()).ok().and_then(|file| read_header(&file).ok()?.ok());
+                // A layer whose header cannot be read is still a layer, which verification will find broken.
+                header.map_or((0, None), |header| (header.virtual_bytes, layer_below(&header)))
+            }
+        };
+        let (virtual_bytes, allocated_bytes) = (signed(virtual_bytes), allocated(&facts));
+        contents.layers.push(PoolLayer { id, parent, virtual_bytes, allocated_bytes });
+        true
+    }
+
+    fn verify_layer(&self, layer: LayerId, digest: &str) -> DriverResult<Integrity> {
+        let failed = |error| io_error(&format!("read {layer}"), error);
+        let Some((format, path)) = self.layer_file(layer) else { return Ok(Integrity::Missing) };
+        let file = match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Integrity::Missing),
+            opened => opened.map_err(failed)?,
+        };
+        if format == Format::Qcow2
+            && let Err(fault) = follow_tables(&file).map_err(failed)?
+        {
+            return Ok(Integrity::Broken(fault.0));
+        }
+        let found = durable::digest(&file).map_err(failed)?;
+        Ok(if found == digest { Integrity::Sound } else { Integrity::Altered })
+    }
+
+    fn quarantine_layer(&self, layer: LayerId) -> DriverResult<()> {
+        let path = self.quarantine_file(layer);
+        if self.layer_file(layer).is_none() || path.exists() {
+            return Ok(());
+        }
+        let marked =
+            File::create(&path).and_then(|file| file.sync_all()).and_then(|()| sync_folder(&self.layers));
+        marked.map_err(|error| io_error(&format!("put {layer} aside"), error))
+    }
+}
+
+fn list_disk(entry: &fs::DirEntry, name: &str, contents: &mut PoolContents) -> bool {
+    let Some(id) = name.strip_suffix(".qcow2").and_then(DiskId::parse) else { return false };
+    let header = File::open(entry.path()).ok().and_then(|file| read_header(&file).ok()?.ok());
+    let on = header.as_ref().and_then(layer_below);
+    let (Some(on), Ok(facts)) = (on, entry.metadata()) else { return false };
+    contents.disks.push(PoolDisk { id, on, allocated_bytes: allocated(&facts) });
+    true
+}
+
+fn volume(path: &Path) -> Volume {
+    Volume(path.display().to_string())
+}
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+fn allocated(facts: &fs::Metadata) -> i64 {
+    signed(facts.blocks().saturating_mul(512))
+}
+
+fn layer_below(header: &Header) -> Option<LayerId> {
+    let name = header.backing.as_ref()?.name.strip_prefix("../layers/")?;
+    LayerId::parse(name.split_once('.')?.0)
+}
+
+fn read_beginning(file: &File) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; HEADER_BYTES];
+    let mut length = 0;
+    while length < bytes.len() {
+        match file.read_at(&mut bytes[length..], length as u64)? {
+            0 => break,
+            more => length += more,
+        }
+    }
+    bytes.truncate(length);
+    Ok(bytes)
+}
+
+fn read_header(file: &File) -> io::Result<Result<Header, Fault>> {
+    Ok(Header::read(&read_beginning(file)?))
+}
+
+/// Beginnings of formats that would be taken for a raw disk.
+const OTHER_FORMATS: &[(&[u8], &str)] = &[
+    (b"QFI", "an old qcow file"),
+    (b"KDMV", "a VMDK file"),
+    (b"COWD", "a VMDK file"),
+    (b"# Disk DescriptorFile", "a VMDK file"),
+    (b"conectix", "a VHD file"),
+    (b"vhdxfile", "a VHDX file"),
+    (b"QED\0", "a QED file"),
+    (b"<<< ", "a VDI file"),
+    (b"LUKS\xba\xbe", "encrypted"),
+    (b"\x1f\x8b", "compressed"),
+    (b"BZh", "compressed"),
+    (b"\xfd7zXZ\0", "compressed"),
+    (b"\x28\xb5\x2f\xfd", "compressed"),
+    (b"PK\x03\x04", "a ZIP archive"),
+    (b"\x3a\xff\x26\xed", "an Android sparse image, which `simg2img` unpacks"),
+];
+
+/// What a file from outside is, or why it cannot be a layer.
+fn judge(file: &File) -> io::Result<Result<(Format, u64), Fault>> {
+    let (beginning, length) = (read_beginning(file)?, file.metadata()?.len());
+    if format::is_qcow2(&beginning) {
+        let header = Header::read(&beginning);
+        let judged = header.and_then(|header| header.stands_alone(length).map(|()| header));
+        return Ok(judged.map(|header| (Format::Qcow2, header.virtual_bytes)));
+    }
+    if let Some((_, kind)) = OTHER_FORMATS.iter().find(|(magic, _)| beginning.starts_with(magic)) {
+        return Ok(Err(Fault(format!("it is {kind}; qcow2 and raw disks are taken"))));
+    }
+    if length == 0 || !length.is_multiple_of(512) {
+        return Ok(Err(Fault(format!("a raw disk of {length} bytes is not possible"))));
+    }
+    Ok(Ok((Format::Raw, length)))
+}
+
+/// Follows every table of a qcow2 file.
+fn follow_tables(file: &File) -> io::Result<Result<(), Fault>> {
+    let length = file.metadata()?.len();
+    let header = match read_header(file)? {
+        Ok(header) => header,
+        Err(fault) => return Ok(Err(fault)),
+    };
+    let mut walk = match Walk::new(&header, length) {
+        Ok(walk) => walk,
+        Err(fault) => return Ok(Err(fault)),
+    };
+    let table = |offset: u64, bytes: u64| {
+        let mut table = vec![0; usize::try_from(bytes).unwrap_or_default()];
+        file.read_exact_at(&mut table, offset).map(|()| table)
+    };
+    let refcounts = u64::from(header.refcount_table_clusters) << header.cluster_bits;
+    if let Err(fault) = walk.refcount_blocks(&table(header.refcount_table_offset, refcounts)?) {
+        return Ok(Err(fault));
+    }
+    let l2_tables = match walk.l2_tables(&table(header.l1_offset, u64::from(header.l1_entries) * 8)?) {
+        Ok(tables) => tables,
+        Err(fault) => return Ok(Err(fault)),
+    };
+    for offset in l2_tables {
+        if let Err(fault) = walk.data(&table(offset, header.cluster_bytes())?) {
+            return Ok(Err(fault));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Copies without giving holes any room; where the file system can, the copy shares the original's blocks.
+fn copy_with_digest(original: &File, copy: &File) -> io::Result<String> {
+    if rustix::fs::ioctl_ficlone(copy, original).is_ok() {
+        return durable::digest(FromStart { file: copy, at: 0 });
+    }
+    let length = original.metadata()?.len();
+    copy.set_len(length)?;
+    let mut context = Context::new(&SHA256);
+    let zeros = vec![0; PIECE];
+    let mut buffer = vec![0; PIECE];
+    let mut at = 0;
+    while at < length {
+        let data = match rustix::fs::seek(original, SeekFrom::Data(at)) {
+            Ok(offset) => offset.min(length),
+            Err(rustix::io::Errno::NXIO) => length,
+            Err(errno) => return Err(errno.into()),
+        };
+        while at < data {
+            let hole = usize::try_from(data - at).unwrap_or(PIECE).min(PIECE);
+            context.update(&zeros[..hole]);
+            at += hole as u64;
+        }
+        let end = if data < length {
+            rustix::fs::seek(original, SeekFrom::Hole(data))?.min(length)
+        } else {
+            length
+        };
+        while at < end {
+            let wanted = usize::try_from(end - at).unwrap_or(PIECE).min(PIECE);
+            let read = original.read_at(&mut buffer[..wanted], at)?;
+            if read == 0 {
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "the file was cut off while it was read",
+                ));
+            }
+            let piece = &buffer[..read];
+            context.update(piece);
+            if piece.iter().any(|byte| *byte != 0) {
+                copy.write_all_at(piece, at)?;
+            }
+            at += read as u64;
+        }
+    }
+    Ok(durable::hex(context.finish().as_ref()))
+}
+
+struct FromStart<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl Read for FromStart<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buffer, self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+fn fill(file: &File, overlay: &Overlay) -> io::Result<()> {
+    file.set_len(overlay.file_bytes)?;
+    for (offset, bytes) in &overlay.pieces {
+        file.write_all_at(bytes, *offset)?;
+    }
+    let mut file = file;
+    file.flush()
+}
+
+/// Whether the file holds nothing but parts of what a new disk begins with.
+fn is_unfinished(file: &File, overlay: &Overlay) -> io::Result<bool> {
+    let length = file.metadata()?.len();
+    if length > overlay.file_bytes {
+        return Ok(false);
+    }
+    let mut found = vec![0; usize::try_from(length).unwrap_or_default()];
+    file.read_exact_at(&mut found, 0)?;
+    let mut expected = vec![0; usize::try_from(overlay.file_bytes).unwrap_or_default()];
+    for (offset, bytes) in &overlay.pieces {
+        let at = usize::try_from(*offset).unwrap_or_default();
+        expected[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+    Ok(found.iter().zip(&expected).all(|(found, expected)| *found == 0 || found == expected))
+}

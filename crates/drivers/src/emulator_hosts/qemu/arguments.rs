@@ -1,0 +1,263 @@
+//! How QEMU is called for a device: a function of the image's profile and the launch, and of nothing else.
+//!
+//! QEMU runs in the device's own folder and finds its sockets and files there by short names: a path to a socket has no
+//! room for more than 107 bytes, and a data folder may lie deeper than that.
+
+use std::path::Path;
+
+use paddock_model::drivers::emulator_hosts::Launch;
+use paddock_model::emulators::EmulatorId;
+use serde_json::{Value, json};
+
+use crate::emulator_hosts::profile::{Boot, Disk, DiskFormat, Identity, Profile};
+
+/// The port on the device's address where ADB answers, whatever the device's own port is.
+pub const ADB_PORT: u16 = 5555;
+
+pub const QMP_SOCKET: &str = "qmp.sock";
+pub const CONTROL_SOCKET: &str = "control.sock";
+pub const LOG_SOCKET: &str = "log.sock";
+pub const DISPLAY_SOCKET: &str = "display.sock";
+pub const IDENTITY_FILE: &str = "identity.json";
+pub const CONSOLE_FILE: &str = "console.log";
+
+/// Who computes the device's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accelerator {
+    Kvm,
+    Tcg,
+}
+
+impl Accelerator {
+    /// KVM where the processor can do it and the device opens. The device alone proves nothing: inside some virtual
+    /// machines it is there and guests hang.
+    pub fn detect() -> Accelerator {
+        let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let opens = || std::fs::File::options().read(true).write(true).open("/dev/kvm").is_ok();
+        if can_virtualise(&processor) && opens() { Accelerator::Kvm } else { Accelerator::Tcg }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Accelerator::Kvm => "kvm",
+            Accelerator::Tcg => "tcg",
+        }
+    }
+}
+
+fn can_virtualise(processor: &str) -> bool {
+    let flags = processor.lines().filter(|line| line.starts_with("flags"));
+    flags.flat_map(str::split_whitespace).any(|flag| flag == "vmx" || flag == "svm")
+}
+
+/// What tells this device's process from every other one, in its command line.
+pub fn marker(emulator: EmulatorId, incarnation: i64) -> String {
+    format!("guest={emulator}.{incarnation}")
+}
+
+pub fn read_marker(text: &str) -> Option<(EmulatorId, i64)> {
+    let (emulator, incarnation) = text.strip_prefix("guest=")?.split_once('.')?;
+    Some((EmulatorId::parse(emulator)?, incarnation.parse().ok()?))
+}
+
+pub fn arguments(profile: &Profile, image: &Path, launch: &Launch, accelerator: Accelerator) -> Vec<String> {
+    let mut line = Line(Vec::new());
+    let machine = &profile.machine;
+    line.add("-name", marker(launch.emulator, launch.incarnation));
+    line.add("-accel", accelerator.name());
+    line.add("-machine", joined([machine.kind.as_str(), &machine.options]));
+    if let Some(cpu) = &machine.cpu {
+        line.add("-cpu", cpu);
+    }
+    line.add("-smp", launch.cpus.max(1).to_string());
+    line.add("-m", format!("{}M", (launch.memory_bytes >> 20).max(1)));
+    line.flags(["-nodefaults", "-no-user-config"]);
+    line.add("-display", "none");
+
+    let file = |name: &str| image.join(name).display().to_string();
+    match &profile.boot {
+        Boot::Kernel { kernel, initramfs, command_line } => {
+            line.add("-kernel", file(kernel));
+            if let Some(initramfs) = initramfs {
+                line.add("-initrd", file(initramfs));
+            }
+            line.add("-append", command_line);
+        }
+        Boot::Bios { firmware: Some(firmware) } => line.add("-bios", file(firmware)),
+        Boot::Bios { firmware: None } => {}
+    }
+
+    for (number, disk) in profile.disks.iter().enumerate() {
+        let (path, format) = match disk.read_only {
+            true => (file(&disk.file), disk.format),
+            // The pool makes qcow2 of whatever it was given.
+            false => (launch.volume.0.clone(), DiskFormat::Qcow2),
+        };
+        let [below, node] = block_nodes(number, disk, &path, format);
+        line.add("-blockdev", below.to_string());
+        line.add("-blockdev", node.to_string());
+        // The firmware starts from the device's own disk.
+        let boot =
+            if matches!(profile.boot, Boot::Bios { .. }) && !disk.read_only { "bootindex=0" } else { "" };
+        let drive = format!("drive=disk{number}");
+        line.add("-device", joined([disk.device.as_str(), &drive, boot, &disk.device_options]));
+    }
+
+    let network = &profile.network;
+    let mut netdev =
+        format!("user,id=network,hostfwd=tcp:{}:{ADB_PORT}-:{}", launch.address, profile.adb.port);
+    for port in &network.ports {
+        netdev += &format!(",hostfwd=tcp:{}:{}-:{}", launch.address, port.host, port.guest);
+    }
+    if network.restricted {
+        netdev += ",restrict=on";
+    }
+    line.add("-netdev", netdev);
+    let mac = format!("mac={}", launch.identity.mac);
+    line.add("-device", joined([network.device.as_str(), "netdev=network", &mac, &network.device_options]));
+
+    if let Some(display) = &profile.display {
+        line.add("-device", &display.device);
+        line.add("-vnc", format!("unix:{DISPLAY_SOCKET}"));
+    }
+    for device in profile.input.iter().chain(&profile.entropy).chain(&profile.devices) {
+        line.add("-device", device);
+    }
+    if let Some(channels) = &profile.channels {
+        line.add("-device", &channels.device);
+        for (id, socket, name) in
+            [("control", CONTROL_SOCKET, &channels.control), ("log", LOG_SOCKET, &channels.log)]
+        {
+            line.add("-chardev", format!("socket,id={id},path={socket},server=on,wait=off"));
+            line.add("-device", format!("virtserialport,chardev={id},name={name}"));
+        }
+    }
+    if let Some(Identity::FwCfg { name }) = &profile.identity {
+        line.add("-fw_cfg", format!("name={name},file={IDENTITY_FILE}"));
+    }
+    // Appending, so that the file can be emptied under QEMU's hands.
+    line.add("-chardev", format!("file,id=console,path={CONSOLE_FILE},append=on"));
+    line.add("-serial", "chardev:console");
+    line.add("-qmp", format!("unix:{QMP_SOCKET},server=on,wait=off"));
+    line.0
+}
+
+/// In JSON, where no letter of a path means anything.
+fn block_nodes(number: usize, disk: &Disk, path: &str, format: DiskFormat) -> [Value; 2] {
+    let (below, node) = (format!("file{number}"), format!("disk{number}"));
+    let driver = match format {
+        DiskFormat::Qcow2 => "qcow2",
+        DiskFormat::Raw => "raw",
+    };
+    if disk.read_only {
+        return [
+            json!({"driver": "file", "node-name": below, "filename": path, "read-only": true}),
+            json!({"driver": driver, "node-name": node, "file": below, "read-only": true}),
+        ];
+    }
+    [
+        json!({"driver": "file", "node-name": below, "filename": path, "discard": "unmap"}),
+        json!({"driver": driver, "node-name": node, "file": below, "discard": "unmap", "detect-zeroes": "unmap"}),
+    ]
+}
+
+fn joined<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(",")
+}
+
+struct Line(Vec<String>);
+
+impl Line {
+    fn add(&mut self, option: &str, value: impl Into<String>) {
+        self.0.extend([option.to_owned(), value.into()]);
+    }
+
+    fn flags<const N: usize>(&mut self, flags: [&str; N]) {
+        self.0.extend(flags.map(str::to_owned));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use paddock_model::devices::DeviceIdentity;
+    use paddock_model::drivers::disk_pools::Volume;
+
+    use super::*;
+
+    fn launch() -> Launch {
+        Launch {
+            emulator: EmulatorId::parse("emu_01k9zzzzzzzzzzzzzzzzzzzzzz").expect("an id"),
+            incarnation: 3,
+            name: "a, b \"c\"".to_owned(),
+            image: "paddock-phone-0123456789ab".to_owned(),
+            volume: Volume("/data/a, \"b\"/disks/dsk_1.qcow2".to_owned()),
+            identity: DeviceIdentity {
+                serial: "PDK1".to_owned(),
+                android_id: "0123456789abcdef".to_owned(),
+                machine_id: "0123456789abcdef0123456789abcdef".to_owned(),
+                mac: "52:54:00:12:34:56".to_owned(),
+                seed: "00".repeat(32),
+                vin: None,
+            },
+            adb_keys: Vec::new(),
+            address: "127.80.0.5".parse().expect("an address"),
+            memory_bytes: 512 << 20,
+            cpus: 2,
+        }
+    }
+
+    fn readable(words: &[String]) -> String {
+        words.iter().fold(String::new(), |text, word| match word.strip_prefix('-') {
+            Some(_) if !text.is_empty() => text + "\n" + word,
+            Some(_) => word.clone(),
+            None => text + " " + word,
+        })
+    }
+
+    /// Every change of the command line shows in `arguments.txt`; UPDATE=1 writes it anew.
+    #[test]
+    fn the_command_line_is_the_one_that_was_agreed_on() {
+        let profiles = [
+            ("reference device", include_str!("../../../../../image/phone.profile.json")),
+            ("Android-x86", include_str!("../../../../../docs/guide/android-x86.profile.json")),
+            (
+                "Google's emulator image",
+                include_str!("../../../../../docs/guide/google-emulator.profile.json"),
+            ),
+        ];
+        let mut found = String::new();
+        for (title, text) in profiles {
+            let profile = Profile::parse(text.as_bytes()).expect(title);
+            let words = arguments(&profile, Path::new("/host/images/x"), &launch(), Accelerator::Tcg);
+            found += &format!("## {title}\n{}\n\n", readable(&words));
+        }
+        let found = found.trim_end().to_owned() + "\n";
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/emulator_hosts/qemu/arguments.txt");
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&path, &found).expect("written");
+        }
+        assert_eq!(found, std::fs::read_to_string(&path).expect("the agreed text"));
+    }
+
+    #[test]
+    fn a_marker_is_read_as_it_was_written() {
+        let launch = launch();
+        assert_eq!(read_marker(&marker(launch.emulator, 3)), Some((launch.emulator, 3)));
+        for text in ["", "guest=", "guest=vm", "guest=emu_1.2", "emu_01k9zzzzzzzzzzzzzzzzzzzzzz.3"] {
+            assert_eq!(read_marker(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn kvm_needs_a_processor_that_can() {
+        for (processor, can) in [
+            ("flags\t\t: fpu vmx sse", true),
+            ("flags\t\t: fpu svm", true),
+            ("flags\t\t: fpu vmxnet svm_lock", false),
+            ("model name\t: vmx svm", false),
+            ("", false),
+        ] {
+            assert_eq!(can_virtualise(processor), can, "{processor}");
+        }
+    }
+}

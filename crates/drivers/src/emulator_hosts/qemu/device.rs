@@ -1,0 +1,519 @@
+//! One device under supervision: what QEMU, the agent and the system tell about it, brought down to a phase.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use paddock_model::Timestamp;
+use paddock_model::devices::{Observed, Phase};
+use paddock_model::emulators::EmulatorId;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, broadcast, mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::arguments::{ADB_PORT, CONSOLE_FILE};
+use super::console;
+use super::control::{self, Control};
+use super::conversation::Trouble;
+use super::processes::{Ended, Process};
+use super::qmp::{self, Qmp, RunState};
+use super::record::{Ending, Record};
+use super::{OUTPUT_FILE, QemuSettings};
+use crate::emulator_hosts::profile::ReadyBy;
+
+/// How often QEMU and the system are asked.
+const TICK: Duration = Duration::from_millis(500);
+const RECONNECT: Duration = Duration::from_millis(100);
+/// Nobody gives up a question; when it takes too long, the device is silent.
+const NO_END: Duration = Duration::from_secs(365 * 24 * 3600);
+
+pub struct Device {
+    pub emulator: EmulatorId,
+    pub folder: PathBuf,
+    settings: Arc<QemuSettings>,
+    changes: broadcast::Sender<EmulatorId>,
+    process: Option<Process>,
+    state: Mutex<State>,
+    over: watch::Sender<bool>,
+    /// One record after the other, also when nobody waits any more for one to be written.
+    writing: Arc<tokio::sync::Mutex<()>>,
+    /// Changes whenever the machine starts anew without QEMU ending.
+    resets: watch::Sender<()>,
+    /// The port takes one reader at a time; a second one would wait without a word.
+    pub log_reader: Arc<Semaphore>,
+}
+
+struct State {
+    record: Record,
+    facts: Facts,
+    since: Timestamp,
+    qmp: Option<Qmp>,
+    control: Option<Control>,
+}
+
+/// What is known besides the record.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Facts {
+    /// The system holds the process still.
+    stopped: bool,
+    monitor_silent: bool,
+    agent_silent: bool,
+    /// QEMU holds the machine still.
+    halted: Option<Halt>,
+    switched_off: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Halt {
+    NoSpace,
+    IoError,
+    Other(String),
+}
+
+fn phase(record: &Record, facts: &Facts) -> Phase {
+    if let Some(ending) = &record.ended {
+        return ending.phase();
+    }
+    if facts.stopped || facts.monitor_silent {
+        return Phase::Silent;
+    }
+    if let Some(halt) = &facts.halted {
+        let (code, message) = match halt {
+            Halt::NoSpace => {
+                ("no_space", "the pool is full; the device goes on when there is room".to_owned())
+            }
+            Halt::IoError => ("io_error", "its disk cannot be read or written".to_owned()),
+            Halt::Other(name) => ("halted", format!("QEMU holds it still: {name}")),
+        };
+        return Phase::Paused { code, message };
+    }
+    match record.boot_ms {
+        Some(_) if facts.agent_silent => Phase::Silent,
+        Some(duration) => Phase::Ready { boot_duration: Duration::from_millis(duration) },
+        // However long that takes: who waits has a deadline of its own.
+        None => Phase::Booting,
+    }
+}
+
+/// Keeps the supervision going as long as it is held.
+pub struct Supervised {
+    pub device: Arc<Device>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+impl Device {
+    /// Watches over a device's process; without one, the device has ended.
+    pub fn supervise(
+        record: Record,
+        process: Option<Process>,
+        folder: PathBuf,
+        settings: &Arc<QemuSettings>,
+        changes: &broadcast::Sender<EmulatorId>,
+    ) -> Supervised {
+        let since =
+            record.ended.as_ref().map(|ending| ending.at).or(record.ready_at).unwrap_or(record.started_at);
+        let device = Arc::new(Device {
+            emulator: record.emulator,
+            folder,
+            settings: settings.clone(),
+            changes: changes.clone(),
+            over: watch::Sender::new(process.is_none()),
+            process,
+            writing: Arc::default(),
+            resets: watch::Sender::new(()),
+            state: Mutex::new(State { record, facts: Facts::default(), since, qmp: None, control: None }),
+            log_reader: Arc::new(Semaphore::new(1)),
+        });
+        let task = device.process.is_some().then(|| tokio::spawn(device.clone().watch()));
+        Supervised { device, task }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn observed(&self) -> Observed {
+        let state = self.state();
+        let phase = phase(&state.record, &state.facts);
+        Observed { incarnation: state.record.incarnation, phase, since: state.since }
+    }
+
+    pub fn address(&self) -> Ipv4Addr {
+        self.state().record.address
+    }
+
+    /// The way to the agent; that of a device that was just taken over may take a moment.
+    pub async fn control(&self, patience: Duration) -> Option<Control> {
+        let find = async {
+            loop {
+                let (control, phase) = {
+                    let state = self.state();
+                    (state.control.clone(), phase(&state.record, &state.facts))
+                };
+                if control.is_some() || !matches!(phase, Phase::Ready { .. }) {
+                    return control;
+                }
+                sleep(RECONNECT / 4).await;
+            }
+        };
+        timeout(patience, find).await.ok().flatten()
+    }
+
+    pub fn pid(&self) -> Option<i32> {
+        self.process.as_ref().map(|process| process.name.pid)
+    }
+
+    /// Changes what is known, and tells if that makes another phase of it.
+    fn learn(&self, change: impl FnOnce(&mut Record, &mut Facts)) {
+        let mut state = self.state();
+        let before = phase(&state.record, &state.facts);
+        let State { record, facts, .. } = &mut *state;
+        change(record, facts);
+        let after = phase(&state.record, &state.facts);
+        if std::mem::discriminant(&before) != std::mem::discriminant(&after) {
+            let ended = state.record.ended.as_ref().map(|ending| ending.at);
+            let since = ended.unwrap_or_else(|| self.settings.clock.now());
+            state.since = since;
+            // Written down only where another process should say the same: when it first came up.
+            if matches!(after, Phase::Ready { .. }) && state.record.ready_at.is_none() {
+                state.record.ready_at = Some(since);
+            }
+        }
+        drop(state);
+        if before != after {
+            tracing::info!(emulator = %self.emulator, ?before, ?after, "a device changed");
+            // Nobody may be listening.
+            let _ = self.changes.send(self.emulator);
+        }
+    }
+
+    /// Writes the record down anew. What it holds beyond the start is convenience, so trouble is only logged.
+    async fn keep_record(&self) {
+        let turn = self.writing.clone().lock_owned().await;
+        let (record, folder) = (self.state().record.clone(), self.folder.clone());
+        let written = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            record.update(&folder)
+        });
+        let written = written.await;
+        if let Ok(Err(error)) = written {
+            tracing::warn!(emulator = %self.emulator, %error, "could not write the device's record");
+        }
+    }
+
+    async fn watch(self: Arc<Self>) {
+        let Some(process) = &self.process else { return };
+        let ended = tokio::select! {
+            ended = process.ended() => ended,
+            () = self.watch_monitor() => return,
+            () = self.watch_agent() => return,
+            () = self.watch_system(process) => return,
+        };
+        self.end(ended).await;
+    }
+
+    async fn end(&self, ended: Ended) {
+        let words = console::last_words(&self.folder.join(OUTPUT_FILE));
+        let now = self.settings.clock.now();
+        {
+            let mut state = self.state();
+            (state.qmp, state.control) = (None, None);
+        }
+        self.learn(|record, facts| record.ended = Some(Ending::of(ended, facts.switched_off, words, now)));
+        self.keep_record().await;
+        self.over.send_replace(true);
+    }
+
+    /// Returns once the process is gone.
+    pub async fn over(&self) {
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+
+    /// Ends the device: in order if it is up and manages within the patience, by force otherwise. Whether it is gone.
+    pub async fn stop(&self) -> bool {
+        let Some(process) = &self.process else { return true };
+        if *self.over.borrow() {
+            return true;
+        }
+        let patience = self.settings.patience;
+        let (control, qmp) = {
+            let state = self.state();
+            (state.control.clone(), state.qmp.clone())
+        };
+        let asked = match (self.observed().phase, control, qmp) {
+            (Phase::Ready { .. }, Some(control), _) => control.shutdown(patience).await,
+            (Phase::Ready { .. }, None, Some(qmp)) => qmp.system_powerdown(patience).await,
+            // There is nobody to ask yet, but QEMU can put its files in order.
+            (Phase::Booting, _, Some(qmp)) => qmp.quit(patience).await,
+            _ => Err(Trouble::Silent),
+        };
+        // One that ends at once may not come to answering.
+        if !matches!(asked, Err(Trouble::Silent | Trouble::Refused(_))) {
+            let _ = timeout(patience, self.over()).await;
+        }
+        if !*self.over.borrow() {
+            process.kill();
+        }
+        timeout(Duration::from_secs(10), self.over()).await.is_ok()
+    }
+
+    /// Holds QEMU's monitor, and comes back to it whenever the connection breaks.
+    async fn watch_monitor(&self) {
+        loop {
+            if let Ok((qmp, events)) = Qmp::open(&self.folder, self.settings.silence).await {
+                self.state().qmp = Some(qmp.clone());
+                self.converse_with_monitor(&qmp, events).await;
+                self.state().qmp = None;
+            }
+            sleep(RECONNECT).await;
+        }
+    }
+
+    async fn converse_with_monitor(&self, qmp: &Qmp, mut events: mpsc::Receiver<Value>) {
+        let ask = async {
+            loop {
+                let mut status = pin!(self.ask_monitor(qmp));
+                // One question at a time: to a process that stands still, others would only pile up.
+                let answered = match timeout(self.settings.silence, &mut status).await {
+                    Ok(answered) => answered,
+                    Err(_) => {
+                        self.learn(|_, facts| facts.monitor_silent = true);
+                        status.await
+                    }
+                };
+                if answered.is_err() {
+                    return;
+                }
+                sleep(TICK).await;
+            }
+        };
+        let listen = async {
+            while let Some(line) = events.recv().await {
+                match qmp::event(&line) {
+                    Some(qmp::Event::BlockIoError { no_space }) => self.learn(|_, facts| {
+                        facts.halted = Some(if no_space { Halt::NoSpace } else { Halt::IoError });
+                    }),
+                    Some(qmp::Event::Resume) => self.learn(|_, facts| facts.halted = None),
+                    Some(qmp::Event::Reset) => {
+                        self.learn(|record, _| (record.boot_ms, record.ready_at) = (None, None));
+                        self.resets.send_replace(());
+                    }
+                    Some(qmp::Event::Shutdown { by_guest }) => {
+                        self.state().facts.switched_off = by_guest;
+                    }
+                    Some(qmp::Event::Stop | qmp::Event::Panicked) | None => {}
+                }
+            }
+        };
+        tokio::select! {
+            () = ask => {}
+            () = listen => {}
+        }
+    }
+
+    async fn ask_monitor(&self, qmp: &Qmp) -> Result<(), Trouble> {
+        let halted = match qmp.status(NO_END).await? {
+            RunState::Running | RunState::Shutdown => None,
+            RunState::IoError if qmp.lacks_space(NO_END).await? => Some(Halt::NoSpace),
+            RunState::IoError => Some(Halt::IoError),
+            RunState::Halted(name) => Some(Halt::Other(name)),
+        };
+        let goes_on = halted == Some(Halt::NoSpace) && self.has_space();
+        self.learn(|_, facts| {
+            facts.monitor_silent = false;
+            facts.halted = halted;
+        });
+        // The write that failed is done again. If room is still short, QEMU halts again and nothing is lost.
+        if goes_on { qmp.cont(NO_END).await } else { Ok(()) }
+    }
+
+    fn has_space(&self) -> bool {
+        let volume = self.state().record.volume.clone();
+        rustix::fs::statvfs(&volume).is_ok_and(|facts| {
+            facts.f_bavail.saturating_mul(facts.f_frsize) >= self.settings.resume_free_bytes
+        })
+    }
+
+    /// Learns from the device itself whether it is up, and whether it still answers.
+    async fn watch_agent(&self) {
+        let (has_agent, ready_by) = {
+            let state = self.state();
+            (state.record.has_agent, state.record.ready_by)
+        };
+        match (has_agent, ready_by) {
+            (true, ReadyBy::Control) => self.watch_control(true).await,
+            (true, ReadyBy::Adb) => tokio::join!(self.watch_control(false), self.watch_adb()).0,
+            (false, _) => self.watch_adb().await,
+        }
+    }
+
+    async fn watch_control(&self, tells_readiness: bool) {
+        loop {
+            if let Ok((control, mut events)) = Control::open(&self.folder).await {
+                let listen = async {
+                    while let Some(line) = events.recv().await {
+                        match control::event(&line) {
+                            Some(control::Event::Ready { boot_duration }) if tells_readiness => {
+                                self.is_up(boot_duration).await;
+                            }
+                            Some(control::Event::Fault(message)) => {
+                                tracing::warn!(emulator = %self.emulator, message, "the device reports a fault");
+                            }
+                            _ => {}
+                        }
+                    }
+                };
+                tokio::select! {
+                    () = listen => {}
+                    () = self.ask_agent(&control, tells_readiness) => {}
+                }
+                self.state().control = None;
+            }
+            sleep(RECONNECT).await;
+        }
+    }
+
+    /// Ends when the connection does, or when the device starts anew: a question to the agent of before has no answer.
+    async fn ask_agent(&self, control: &Control, tells_readiness: bool) {
+        let mut resets = self.resets.subscribe();
+        // Before its first answer a device is not silent, it boots.
+        let mut known = self.state().record.boot_ms.is_some();
+        loop {
+            let mut answer = pin!(control.health(NO_END));
+            let answered = loop {
+                tokio::select! {
+                    answered = &mut answer => break answered,
+                    () = sleep(self.settings.agent_silence), if known => {
+                        self.learn(|_, facts| facts.agent_silent = true);
+                    }
+                    _ = resets.changed() => return,
+                }
+            };
+            let health = match answered {
+                Ok(health) => health,
+                Err(Trouble::Refused(_)) => control::Hello::default(),
+                Err(_) => return,
+            };
+            known = true;
+            self.state().control = Some(control.clone());
+            self.learn(|_, facts| facts.agent_silent = false);
+            if health.ready && tells_readiness {
+                self.is_up(Duration::from_millis(health.boot_duration_ms.unwrap_or_default())).await;
+            }
+            // A device that boots says by itself when it is up; this is for the case that nobody heard.
+            tokio::select! {
+                () = sleep(4 * TICK) => {}
+                _ = resets.changed() => return,
+            }
+        }
+    }
+
+    async fn is_up(&self, boot_duration: Duration) {
+        if self.state().record.boot_ms.is_some() {
+            return;
+        }
+        let duration = u64::try_from(boot_duration.as_millis()).unwrap_or(u64::MAX);
+        self.learn(|record, _| record.boot_ms = Some(duration));
+        self.keep_record().await;
+    }
+
+    /// For devices without an agent: they are up when their ADB daemon says something.
+    async fn watch_adb(&self) {
+        let started = self.state().record.started_at;
+        loop {
+            if self.state().record.boot_ms.is_none() && adb_answers(self.address()).await {
+                let took = self.settings.clock.now().duration_since(started);
+                self.is_up(Duration::try_from(took).unwrap_or_default()).await;
+            }
+            sleep(2 * TICK).await;
+        }
+    }
+
+    /// What neither QEMU nor the device would tell.
+    async fn watch_system(&self, process: &Process) {
+        let console = self.folder.join(CONSOLE_FILE);
+        loop {
+            let stopped = process.is_stopped();
+            self.learn(|_, facts| facts.stopped = stopped);
+            for file in [&console, &self.folder.join(OUTPUT_FILE)] {
+                if let Err(error) = console::rotate(file, self.settings.log) {
+                    tracing::warn!(emulator = %self.emulator, %error, "could not rotate the console's log");
+                }
+            }
+            sleep(TICK).await;
+        }
+    }
+}
+
+/// QEMU accepts connections long before the device does, so only an answer counts, and each try is a new connection.
+async fn adb_answers(address: Ipv4Addr) -> bool {
+    let attempt = async {
+        let mut stream = TcpStream::connect((address, ADB_PORT)).await.ok()?;
+        let banner = b"host::\0";
+        let mut message = Vec::new();
+        let checksum: u32 = banner.iter().map(|byte| u32::from(*byte)).sum();
+        let connect = u32::from_le_bytes(*b"CNXN");
+        for word in [connect, 0x0100_0000, 4096, banner.len() as u32, checksum, !connect] {
+            message.extend_from_slice(&word.to_le_bytes());
+        }
+        message.extend_from_slice(banner);
+        stream.write_all(&message).await.ok()?;
+        let mut answer = [0; 4];
+        stream.read_exact(&mut answer).await.ok()?;
+        matches!(&answer, b"CNXN" | b"AUTH" | b"STLS").then_some(())
+    };
+    timeout(Duration::from_secs(1), attempt).await.ok().flatten().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_follows_from_what_is_known() {
+        let record = |boot_ms, ended| Record {
+            boot_ms,
+            ended,
+            ..Record::of_a_stranger(EmulatorId(Default::default()), 1, Timestamp::UNIX_EPOCH)
+        };
+        let (booting, up) = (record(None, None), record(Some(5), None));
+        let gone = record(Some(5), Some(Ending::lost(Timestamp::UNIX_EPOCH)));
+        let ready = Phase::Ready { boot_duration: Duration::from_millis(5) };
+        let full = || Some(Halt::NoSpace);
+        let code = |phase: &Phase| match phase {
+            Phase::Paused { code, .. } | Phase::Exited { code, .. } => *code,
+            Phase::Booting => "booting",
+            Phase::Ready { .. } => "ready",
+            Phase::Silent => "silent",
+        };
+        let facts = Facts::default;
+        for (record, facts, expected) in [
+            (&booting, facts(), "booting"),
+            (&booting, Facts { agent_silent: true, ..facts() }, "booting"),
+            (&up, facts(), "ready"),
+            (&up, Facts { stopped: true, ..facts() }, "silent"),
+            (&up, Facts { monitor_silent: true, ..facts() }, "silent"),
+            (&up, Facts { agent_silent: true, ..facts() }, "silent"),
+            (&up, Facts { halted: full(), agent_silent: true, ..facts() }, "no_space"),
+            (&up, Facts { halted: full(), stopped: true, ..facts() }, "silent"),
+            (&up, Facts { halted: Some(Halt::Other("paused".to_owned())), ..facts() }, "halted"),
+            (&gone, Facts { stopped: true, ..facts() }, "lost"),
+        ] {
+            assert_eq!(code(&phase(record, &facts)), expected, "{facts:?}");
+        }
+        assert_eq!(phase(&up, &facts()), ready);
+    }
+}

@@ -1,0 +1,150 @@
+//! What is written down of a device in its folder, so that another process can take it over.
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use paddock_model::Timestamp;
+use paddock_model::devices::Phase;
+use paddock_model::drivers::emulator_hosts::Launch;
+use paddock_model::emulators::EmulatorId;
+use serde::{Deserialize, Serialize};
+
+use super::arguments::marker;
+use super::processes::{Ended, ProcessName};
+use crate::durable;
+use crate::emulator_hosts::profile::{Profile, ReadyBy};
+
+const FILE_NAME: &str = "device.json";
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    pub emulator: EmulatorId,
+    pub incarnation: i64,
+    pub address: Ipv4Addr,
+    pub volume: String,
+    pub has_agent: bool,
+    pub ready_by: ReadyBy,
+    pub started_at: Timestamp,
+    /// Missing while it is being started: then only the marker can tell whether it was.
+    pub process: Option<ProcessName>,
+    /// Once it was up.
+    pub boot_ms: Option<u64>,
+    pub ready_at: Option<Timestamp>,
+    /// Once it has ended.
+    pub ended: Option<Ending>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ending {
+    pub kind: EndingKind,
+    pub message: String,
+    pub at: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndingKind {
+    /// The device switched itself off.
+    SwitchedOff,
+    /// QEMU was killed by a signal.
+    Killed,
+    /// QEMU gave up.
+    Failed,
+    /// QEMU ended, and nobody knows why.
+    Ended,
+    /// It ended, or never began, while nobody watched.
+    Lost,
+}
+
+impl Record {
+    pub fn new(launch: &Launch, profile: &Profile, now: Timestamp) -> Record {
+        Record {
+            emulator: launch.emulator,
+            incarnation: launch.incarnation,
+            address: launch.address,
+            volume: launch.volume.0.clone(),
+            has_agent: profile.channels.is_some(),
+            ready_by: profile.ready.by,
+            started_at: now,
+            process: None,
+            boot_ms: None,
+            ready_at: None,
+            ended: None,
+        }
+    }
+
+    /// For a device of which only a folder or a process is left.
+    pub fn of_a_stranger(emulator: EmulatorId, incarnation: i64, now: Timestamp) -> Record {
+        Record {
+            emulator,
+            incarnation,
+            address: Ipv4Addr::UNSPECIFIED,
+            volume: String::new(),
+            has_agent: true,
+            ready_by: ReadyBy::Control,
+            started_at: now,
+            process: None,
+            boot_ms: None,
+            ready_at: None,
+            ended: None,
+        }
+    }
+
+    pub fn marker(&self) -> String {
+        marker(self.emulator, self.incarnation)
+    }
+
+    pub fn read(folder: &Path) -> Option<Record> {
+        serde_json::from_slice(&fs::read(folder.join(FILE_NAME)).ok()?).ok()
+    }
+
+    /// Before the start: what is about to happen.
+    pub fn write(&self, folder: &Path) -> io::Result<()> {
+        durable::write(&folder.join(FILE_NAME), &self.text()?, 0o600)
+    }
+
+    /// After the start: what is said of a process needs to outlive us, but not a power cut, which the process does not either.
+    pub fn update(&self, folder: &Path) -> io::Result<()> {
+        durable::replace(&folder.join(FILE_NAME), &self.text()?, 0o600)
+    }
+
+    fn text(&self) -> io::Result<Vec<u8>> {
+        serde_json::to_vec_pretty(self).map_err(io::Error::other)
+    }
+}
+
+impl Ending {
+    /// `last_words` is what QEMU wrote last.
+    pub fn of(ended: Ended, switched_off: bool, last_words: Option<String>, at: Timestamp) -> Ending {
+        let words = last_words.map(|words| format!(": {words}")).unwrap_or_default();
+        let (kind, message) = match ended {
+            Ended::Signal(signal) => (EndingKind::Killed, format!("QEMU was killed by signal {signal}")),
+            _ if switched_off => (EndingKind::SwitchedOff, "the device switched itself off".to_owned()),
+            Ended::Status(0) => (EndingKind::Ended, "QEMU ended".to_owned()),
+            Ended::Status(status) => {
+                (EndingKind::Failed, format!("QEMU gave up with status {status}{words}"))
+            }
+            Ended::Unknown => (EndingKind::Ended, format!("QEMU ended{words}")),
+        };
+        Ending { kind, message, at }
+    }
+
+    pub fn lost(at: Timestamp) -> Ending {
+        let message = "it ended while nobody watched, perhaps with the machine".to_owned();
+        Ending { kind: EndingKind::Lost, message, at }
+    }
+
+    pub fn phase(&self) -> Phase {
+        let code = match self.kind {
+            EndingKind::SwitchedOff => "switched_off",
+            EndingKind::Killed => "killed",
+            EndingKind::Failed => "failed",
+            EndingKind::Ended => "ended",
+            EndingKind::Lost => "lost",
+        };
+        Phase::Exited { code, message: self.message.clone() }
+    }
+}

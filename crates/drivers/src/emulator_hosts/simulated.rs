@@ -1,0 +1,399 @@
+//! Devices that are nothing but a state and a time, with seeded faults: for tests of trouble and of scale. Never the default.
+//!
+//! One task serves them all: it sleeps until the next of them comes up or ends.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use paddock_model::Timestamp;
+use paddock_model::devices::DeviceType;
+use paddock_model::devices::{DeviceState, Image, Observed, Phase};
+use paddock_model::drivers::emulator_hosts::{ByteStream, Channel, EmulatorHost, Launch};
+use paddock_model::drivers::{DriverError, DriverResult, Retry};
+use paddock_model::emulators::EmulatorId;
+use paddock_model::ports::Clock;
+use tokio::sync::{Notify, broadcast};
+
+use super::profile::Profile;
+use crate::clock::SystemClock;
+use crate::faults::{FaultRates, Faults};
+
+#[derive(Clone)]
+pub struct SimulatedHostSettings {
+    pub seed: u64,
+    /// How long a device takes to come up; each a little different.
+    pub boot: Duration,
+    /// Within which time after it is up a device crashes, if it does.
+    pub crash_within: Duration,
+    pub faults: FaultRates,
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for SimulatedHostSettings {
+    fn default() -> Self {
+        SimulatedHostSettings {
+            seed: 0,
+            boot: Duration::from_millis(500),
+            crash_within: Duration::from_secs(60),
+            faults: FaultRates::default(),
+            clock: Arc::new(SystemClock::default()),
+        }
+    }
+}
+
+/// Clones of it are the same host, as two processes on one machine are.
+#[derive(Clone)]
+pub struct SimulatedHost(Arc<Host>);
+
+struct Host {
+    settings: SimulatedHostSettings,
+    faults: Faults,
+    world: Mutex<World>,
+    /// Something is due earlier than before.
+    sooner: Notify,
+    changes: broadcast::Sender<EmulatorId>,
+}
+
+#[derive(Default)]
+struct World {
+    devices: BTreeMap<EmulatorId, Device>,
+    /// What happens next. An entry whose number is not the device's any more is of the past.
+    due: BinaryHeap<Reverse<(Duration, u64, EmulatorId, Turn)>>,
+    starts: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    Up,
+    Crash,
+}
+
+struct Device {
+    launch: Launch,
+    /// Which start this is.
+    number: u64,
+    phase: Phase,
+    since: Timestamp,
+    boot: Duration,
+    up_at: Duration,
+}
+
+impl Host {
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self, emulator: EmulatorId) {
+        // Nobody may be listening.
+        let _ = self.changes.send(emulator);
+    }
+
+    /// Does what is due, and says when the next thing is.
+    fn turn(&self) -> Option<Duration> {
+        let now = self.settings.clock.elapsed();
+        let mut world = self.world();
+        while let Some(Reverse((at, number, emulator, turn))) = world.due.peek().copied() {
+            if at > now {
+                return Some(at - now);
+            }
+            world.due.pop();
+            let Some(device) = world.devices.get_mut(&emulator) else { continue };
+            if device.number != number || matches!(device.phase, Phase::Exited { .. }) {
+                continue;
+            }
+            device.since = self.settings.clock.now();
+            device.phase = match turn {
+                Turn::Up => Phase::Ready { boot_duration: device.boot },
+                Turn::Crash => Phase::Exited { code: "crashed", message: "a simulated crash".to_owned() },
+            };
+            self.tell(emulator);
+        }
+        None
+    }
+}
+
+/// Ends with the last clone of the host.
+async fn serve(host: Weak<Host>) {
+    loop {
+        let Some(host) = host.upgrade() else { return };
+        let next = host.turn();
+        // Looks up now and then whether there is still a host.
+        let idle = Duration::from_secs(1);
+        tokio::select! {
+            () = host.settings.clock.sleep(next.unwrap_or(idle).min(idle)) => {}
+            () = host.sooner.notified() => {}
+            () = tokio::time::sleep(idle) => {}
+        }
+    }
+}
+
+impl SimulatedHost {
+    /// Must be called within a runtime.
+    pub fn new(settings: SimulatedHostSettings) -> SimulatedHost {
+        let host = Arc::new(Host {
+            faults: Faults::new(settings.seed, settings.faults),
+            settings,
+            world: Mutex::default(),
+            sooner: Notify::new(),
+            changes: broadcast::Sender::new(4096),
+        });
+        tokio::spawn(serve(Arc::downgrade(&host)));
+        SimulatedHost(host)
+    }
+
+    /// Ends a device, as if its process had been killed.
+    pub fn crash(&self, emulator: EmulatorId) {
+        self.set(emulator, Phase::Exited { code: "killed", message: "ended by the test".to_owned() });
+    }
+
+    /// Has a device be in a phase until it is started anew.
+    pub fn set(&self, emulator: EmulatorId, phase: Phase) {
+        let now = self.0.settings.clock.now();
+        if let Some(device) = self.0.world().devices.get_mut(&emulator) {
+            (device.phase, device.since) = (phase, now);
+            // What was due for this start is so no more.
+            device.number = u64::MAX;
+        }
+        self.0.tell(emulator);
+    }
+
+    fn present<T>(
+        &self,
+        emulator: EmulatorId,
+        look: impl FnOnce(&Device) -> DriverResult<T>,
+    ) -> DriverResult<T> {
+        let world = self.0.world();
+        let device = world.devices.get(&emulator).ok_or_else(|| {
+            DriverError::new(Retry::Later, "device_missing", format!("{emulator} does not run on this host"))
+        })?;
+        look(device)
+    }
+}
+
+fn is_up(device: &Device, emulator: EmulatorId) -> DriverResult<()> {
+    match device.phase {
+        Phase::Ready { .. } => Ok(()),
+        _ => Err(DriverError::new(Retry::Soon, "not_ready", format!("{emulator} is not up"))),
+    }
+}
+
+#[async_trait]
+impl EmulatorHost for SimulatedHost {
+    /// A profile that is there is read; for another one an image is made up from its name.
+    async fn ensure_image(&self, profile: &Path) -> DriverResult<Image> {
+        self.0.faults.strike("take an image into keeping")?;
+        let stem = profile.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = stem.split('.').next().unwrap_or_default().to_owned();
+        let folder = profile.parent().unwrap_or(Path::new("."));
+        if let Ok(text) = std::fs::read(profile) {
+            let parsed = Profile::parse(&text).map_err(|error| {
+                DriverError::new(Retry::Never, "image_refused", format!("{}: {error}", profile.display()))
+            })?;
+            return Ok(parsed.image(format!("simulated-{name}"), folder));
+        }
+        Ok(Image {
+            device_type: DeviceType::parse(&name).unwrap_or(DeviceType::Phone),
+            disk: folder.join(format!("{name}.qcow2")),
+            name: format!("simulated-{name}"),
+            android_version: "14".to_owned(),
+            abi: "x86_64".to_owned(),
+            memory_bytes: 256 << 20,
+            cpus: 1,
+            capabilities: Vec::new(),
+        })
+    }
+
+    async fn ensure(&self, launch: &Launch) -> DriverResult<()> {
+        let host = &self.0;
+        host.faults.strike("start a device")?;
+        let (elapsed, now) = (host.settings.clock.elapsed(), host.settings.clock.now());
+        let mut world = host.world();
+        if let Some(device) = world.devices.get(&launch.emulator) {
+            let known = device.launch.incarnation;
+            if known > launch.incarnation {
+                let message = format!("{} is at incarnation {known} already", launch.emulator);
+                return Err(DriverError::new(Retry::Never, "stale_incarnation", message));
+            }
+            if known == launch.incarnation && !matches!(device.phase, Phase::Exited { .. }) {
+                return Ok(());
+            }
+        }
+        let slow = if host.faults.happens(host.faults.rates.slow_boot) { 10.0 } else { 1.0 };
+        let boot = host.settings.boot.mul_f64((0.75 + host.faults.share() / 2.0) * slow);
+        world.starts += 1;
+        let number = world.starts;
+        let up_at = elapsed + boot;
+        world.due.push(Reverse((up_at, number, launch.emulator, Turn::Up)));
+        if host.faults.happens(host.faults.rates.crash) {
+            let at = up_at + host.settings.crash_within.mul_f64(host.faults.share());
+            world.due.push(Reverse((at, number, launch.emulator, Turn::Crash)));
+        }
+        let device =
+            Device { launch: launch.clone(), number, phase: Phase::Booting, since: now, boot, up_at };
+        world.devices.insert(launch.emulator, device);
+        drop(world);
+        host.sooner.notify_one();
+        host.tell(launch.emulator);
+        Ok(())
+    }
+
+    async fn observe(&self, emulator: EmulatorId) -> DriverResult<Option<Observed>> {
+        self.0.faults.strike("look at a device")?;
+        let world = self.0.world();
+        Ok(world.devices.get(&emulator).map(|device| Observed {
+            incarnation: device.launch.incarnation,
+            phase: device.phase.clone(),
+            since: device.since,
+        }))
+    }
+
+    async fn list(&self) -> DriverResult<Vec<EmulatorId>> {
+        self.0.faults.strike("list devices")?;
+        Ok(self.0.world().devices.keys().copied().collect())
+    }
+
+    async fn remove(&self, emulator: EmulatorId) -> DriverResult<()> {
+        self.0.faults.strike("remove a device")?;
+        if self.0.world().devices.remove(&emulator).is_some() {
+            self.0.tell(emulator);
+        }
+        Ok(())
+    }
+
+    async fn inspect(&self, emulator: EmulatorId) -> DriverResult<DeviceState> {
+        self.0.faults.strike("ask a device")?;
+        let elapsed = self.0.settings.clock.elapsed();
+        self.present(emulator, |device| {
+            is_up(device, emulator)?;
+            let memory = device.launch.memory_bytes;
+            let properties = [
+                ("ro.serialno", device.launch.identity.serial.as_str()),
+                ("sys.boot_completed", "1"),
+                ("ro.hardware", "simulated"),
+            ];
+            Ok(DeviceState {
+                uptime: elapsed.saturating_sub(device.up_at.saturating_sub(device.boot)),
+                memory_total_bytes: memory,
+                memory_available_bytes: memory / 2,
+                disk_total_bytes: 2 << 30,
+                disk_available_bytes: 1 << 30,
+                properties: properties.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+                ..DeviceState::default()
+            })
+        })
+    }
+
+    /// Whatever is said comes back.
+    async fn open(&self, emulator: EmulatorId, _channel: Channel) -> DriverResult<Box<dyn ByteStream>> {
+        self.0.faults.strike("open a way into a device")?;
+        self.present(emulator, |device| is_up(device, emulator))?;
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        let (mut reader, mut writer) = tokio::io::split(theirs);
+        tokio::spawn(async move { tokio::io::copy(&mut reader, &mut writer).await });
+        Ok(Box::new(ours))
+    }
+
+    fn changes(&self) -> broadcast::Receiver<EmulatorId> {
+        self.0.changes.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use paddock_model::devices::DeviceIdentity;
+    use paddock_model::drivers::disk_pools::Volume;
+
+    use super::*;
+
+    fn launch(number: u32) -> Launch {
+        Launch {
+            emulator: EmulatorId(uuid_of(number)),
+            incarnation: 1,
+            name: "d".to_owned(),
+            image: "simulated-phone".to_owned(),
+            volume: Volume("simulated:x".to_owned()),
+            identity: DeviceIdentity {
+                serial: "S".to_owned(),
+                android_id: String::new(),
+                machine_id: String::new(),
+                mac: String::new(),
+                seed: String::new(),
+                vin: None,
+            },
+            adb_keys: Vec::new(),
+            address: number.into(),
+            memory_bytes: 1 << 28,
+            cpus: 1,
+        }
+    }
+
+    fn uuid_of(number: u32) -> uuid::Uuid {
+        uuid::Uuid::from_u128(number.into())
+    }
+
+    #[tokio::test]
+    async fn a_hundred_thousand_devices_come_up_and_go() {
+        let host = SimulatedHost::new(SimulatedHostSettings {
+            boot: Duration::from_millis(50),
+            ..Default::default()
+        });
+        let started = Instant::now();
+        for number in 0..100_000 {
+            host.ensure(&launch(number)).await.expect("started");
+        }
+        let last = EmulatorId(uuid_of(99_999));
+        while !matches!(host.observe(last).await.expect("seen").expect("there").phase, Phase::Ready { .. }) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(host.list().await.expect("listed").len(), 100_000);
+        for number in 0..100_000 {
+            host.remove(EmulatorId(uuid_of(number))).await.expect("removed");
+        }
+        println!("100,000 simulated devices in {:?}", started.elapsed());
+        assert!(host.list().await.expect("listed").is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_same_seed_makes_the_same_trouble() {
+        let run = async |seed| {
+            let faults = FaultRates { soon: 0.2, later: 0.1, ..FaultRates::default() };
+            let host = SimulatedHost::new(SimulatedHostSettings { seed, faults, ..Default::default() });
+            let mut codes = Vec::new();
+            for number in 0..200 {
+                codes.push(host.ensure(&launch(number)).await.map_err(|error| error.code));
+            }
+            codes
+        };
+        let once = run(7).await;
+        assert_eq!(once, run(7).await);
+        assert_ne!(once, run(8).await);
+        assert!(
+            once.contains(&Err("host_busy")) && once.contains(&Err("host_down")) && once.contains(&Ok(()))
+        );
+    }
+
+    #[tokio::test]
+    async fn a_device_that_crashes_says_so() {
+        let faults = FaultRates { crash: 1.0, ..FaultRates::default() };
+        let within = Duration::from_millis(20);
+        let settings =
+            SimulatedHostSettings { boot: within, crash_within: within, faults, ..Default::default() };
+        let host = SimulatedHost::new(settings);
+        let mut changes = host.changes();
+        host.ensure(&launch(1)).await.expect("started");
+
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            changes.recv().await.expect("told");
+            seen.push(host.observe(launch(1).emulator).await.expect("seen").expect("there").phase);
+        }
+
+        assert!(matches!(seen.last(), Some(Phase::Exited { code: "crashed", .. })), "{seen:?}");
+    }
+}
