@@ -285,7 +285,9 @@ impl Emulator {
             }
             Phase::Exited { code, message } => (Seen::Exited, Some(Reason::new(code, message))),
         };
-        let reason = if self.failed_at.is_some() { self.reason.clone() } else { reason };
+        // Why it ends is known where its end was wanted; what it does meanwhile is no reason.
+        let known = self.failed_at.is_some() || self.wanted != Wanted::Running;
+        let reason = if known { self.reason.clone() } else { reason };
         let boot = match observed.phase {
             Phase::Ready { boot_duration } => i64::try_from(boot_duration.as_millis()).ok(),
             _ => self.boot_duration_ms,

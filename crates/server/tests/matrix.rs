@@ -49,6 +49,8 @@ struct Things {
     /// A member who is not.
     newcomer: String,
     key: String,
+    /// Of that member.
+    emulator: String,
 }
 
 struct Stage {
@@ -109,10 +111,11 @@ impl Stage {
     }
 
     /// Two tenants with everything in them, untouched.
-    async fn set(&mut self) -> (Things, Things) {
+    async fn set(&mut self, operation: &str) -> (Things, Things) {
         self.round += 1;
-        let own = self.things(&format!("own-{}", self.round)).await;
-        let other = self.things(&format!("other-{}", self.round)).await;
+        let devices = operation.starts_with("emulators.");
+        let own = self.things(&format!("own-{}", self.round), devices).await;
+        let other = self.things(&format!("other-{}", self.round), devices).await;
         for (name, role) in [
             ("leaver", "member"),
             ("member", "member"),
@@ -166,7 +169,7 @@ impl Stage {
         }
     }
 
-    async fn things(&self, name: &str) -> Things {
+    async fn things(&self, name: &str, devices: bool) -> Things {
         let world = &self.world;
         let tenant = world.tenant(name).await;
         let group = world.group(&tenant, "qa").await;
@@ -181,7 +184,9 @@ impl Stage {
         let owner = world.token_of(&user).await;
         let body = json!({ "tenantId": tenant, "name": "key", "scopes": ["device:read"] });
         let key = world.call_as(&owner, "POST", "/api/v1/api_keys", Some(body)).await.expect(201).id();
-        Things { tenant, group, user, newcomer, key }
+        // A device takes a while to come up; only those who ask for one need it.
+        let emulator = if devices { world.emulator(&owner, &tenant).await } else { nothing().emulator };
+        Things { tenant, group, user, newcomer, key, emulator }
     }
 }
 
@@ -193,12 +198,13 @@ fn nothing() -> Things {
         user: format!("usr_{NOTHING}"),
         newcomer: format!("usr_{NOTHING}"),
         key: format!("key_{NOTHING}"),
+        emulator: format!("emu_{NOTHING}"),
     }
 }
 
 /// The request that tries an operation on these things. A new operation needs a row here.
 fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Value>) {
-    let Things { tenant, group, user, newcomer, key } = things;
+    let Things { tenant, group, user, newcomer, key, emulator } = things;
     let api = |rest: String| format!("/api/v1{rest}");
     match operation {
         "admins.create" => (api("/admins".into()), Some(json!({ "subject": format!("user:{user}") }))),
@@ -211,6 +217,12 @@ fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Va
         "api_keys.delete" | "api_keys.get" => (api(format!("/api_keys/{key}")), None),
         "api_keys.list" => (api(format!("/api_keys?tenantId={tenant}")), None),
         "audit.list" => (api(format!("/audit?tenantId={tenant}")), None),
+        "emulators.create" => (api("/emulators".into()), Some(json!({ "tenantId": tenant }))),
+        "emulators.delete" | "emulators.get" => (api(format!("/emulators/{emulator}")), None),
+        "emulators.list" => (api(format!("/emulators?tenantId={tenant}")), None),
+        "emulators.park" => (api(format!("/emulators/{emulator}/park")), None),
+        "emulators.restart" => (api(format!("/emulators/{emulator}/restart")), None),
+        "emulators.status" => (api(format!("/emulators/{emulator}/status")), None),
         "grants.create" => {
             let body = json!({ "object": format!("tenant:{tenant}"), "relation": "operator" });
             (api(format!("/groups/{group}/grants")), Some(body))
@@ -243,6 +255,9 @@ fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Va
         }
         "permissions.me" => (api("/permissions/me".into()), None),
         "permissions.whoami" => (api("/whoami".into()), None),
+        // The platform's own are for everyone, whatever the tenant.
+        "snapshots.get" => (api("/snapshots/simulated-phone".into()), None),
+        "snapshots.list" => (api("/snapshots".into()), None),
         "tenants.create" => (api("/tenants".into()), Some(json!({ "name": format!("try-{round}") }))),
         "tenants.delete" | "tenants.get" => (api(format!("/tenants/{tenant}")), None),
         "tenants.list" => (api("/tenants".into()), None),
@@ -261,9 +276,12 @@ fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Va
 const FOR_ANYONE: &[&str] = &[
     "api_keys.list",
     "audit.list",
+    "emulators.list",
     "permissions.check",
     "permissions.me",
     "permissions.whoami",
+    "snapshots.get",
+    "snapshots.list",
     "tenants.list",
     "users.list",
 ];
@@ -278,9 +296,10 @@ async fn everyone_may_do_what_the_table_says_and_nothing_else() {
         .map(|(_, method, operation)| (operation["operationId"].as_str().expect("a name").to_owned(), method))
         .collect();
     let mut stage = Stage::new().await;
-    let (mut own, mut other) = stage.set().await;
+    let (mut own, mut other);
     let (mut table, mut tries) = (header(), 0);
     for (operation, method) in &operations {
+        (own, other) = stage.set(operation).await;
         for target in TARGETS {
             let mut row = format!("{operation:<24} {target:<7}");
             for caller in CALLERS {
@@ -315,7 +334,7 @@ async fn everyone_may_do_what_the_table_says_and_nothing_else() {
                     assert!(matches!(status, 403 | 404), "{caller} {operation} {target}: {answer:?}");
                 }
                 if answer.status.is_success() && method != "GET" {
-                    (own, other) = stage.set().await;
+                    (own, other) = stage.set(operation).await;
                 }
             }
             table.push_str(&row);

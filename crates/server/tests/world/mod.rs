@@ -111,7 +111,11 @@ impl World {
             loops,
             build: Build { commit: "unknown", built_at: "2026-11-15T04:00:00Z" },
         };
-        let server = wiring::start(&config(flags), world).await.expect("a server");
+        // Devices that exist in memory only: what they are is tried elsewhere, with real ones.
+        let images = concat!(env!("CARGO_MANIFEST_DIR"), "/../../image");
+        let mut all = vec!["--devices-simulated", "true", "--devices-images", images];
+        all.extend(flags);
+        let server = wiring::start(&config(&all), world).await.expect("a server");
         let admin = users::first_admin(&server.engine).await.expect("the first admin");
         let token = access_token::mint(&server.engine, admin.id, server.engine.now()).await.expect("a token");
         // The client's TLS is set up although no test speaks it through this client.
@@ -187,6 +191,43 @@ impl World {
     pub async fn join(&self, tenant: &str, user: &str, role: &str) {
         let path = format!("/api/v1/tenants/{tenant}/members");
         self.call("POST", &path, Some(json!({ "userId": user, "role": role }))).await.expect(201);
+    }
+
+    /// Returns when there is a snapshot to deploy.
+    pub async fn snapshot(&self) -> String {
+        for _ in 0..500 {
+            let path = "/api/v1/snapshots?deployable=true&deviceType=phone";
+            let page = self.call("GET", path, None).await.expect(200).json();
+            if let Some(name) = page["items"][0]["name"].as_str() {
+                return name.to_owned();
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("no image was brought in");
+    }
+
+    /// A new emulator of the tenant, by this credential; it is up.
+    pub async fn emulator(&self, token: &str, tenant: &str) -> String {
+        self.snapshot().await;
+        let body = json!({ "tenantId": tenant });
+        let id = self.call_as(token, "POST", "/api/v1/emulators", Some(body)).await.expect(201).id();
+        self.until(&id, "running").await;
+        id
+    }
+
+    /// Lets time pass until the emulator is in this status.
+    pub async fn until(&self, emulator: &str, status: &str) {
+        let path = format!("/api/v1/emulators/{emulator}/status");
+        let mut seen = Value::Null;
+        for _ in 0..500 {
+            seen = self.call("GET", &path, None).await.expect(200).json();
+            if seen["status"] == status {
+                return;
+            }
+            self.clock.advance(Duration::from_millis(20));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("it is {seen} and not {status}");
     }
 
     /// A credential of a user, as if they had just signed in.
@@ -357,6 +398,8 @@ pub fn example(path: &str) -> String {
             ("{id}", "groups") => format!("grp_{NOTHING}"),
             ("{id}", "users") | ("{userId}" | "{memberId}", _) => format!("usr_{NOTHING}"),
             ("{id}", "api_keys") => format!("key_{NOTHING}"),
+            ("{id}", "emulators") => format!("emu_{NOTHING}"),
+            ("{name}", "snapshots") => "nothing".to_owned(),
             ("{subject}", _) => format!("user:usr_{NOTHING}"),
             ("{grantId}", _) => format!("granted_viewer@emulator:emu_{NOTHING}"),
             (part, noun) => {
