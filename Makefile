@@ -19,8 +19,8 @@ LISTEN ?= 127.0.0.1:8080
 help: ## Show what there is
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
-run: build ## Set up, build, start Paddock (LISTEN=address:port, DATA=folder), and say what to do next
-	@scripts/run bin "$(DATA)" "$(LISTEN)"
+run: build image ## Set up, build, start Paddock with a first device (LISTEN=address:port, DATA=folder), and say what to do next
+	@scripts/run bin "$(DATA)" "$(LISTEN)" "$(CACHE)/image"
 
 build: setup-build ## Leave bin/paddockd and bin/paddock
 	@echo "Building (the first time takes some minutes)"

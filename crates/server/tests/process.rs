@@ -119,7 +119,10 @@ fn the_run_script_starts_the_server_and_says_what_to_do_next() {
         .arg(bin)
         .arg(folder.path().join("data"))
         .arg(format!("127.0.0.1:{}", free_port()))
+        .arg(root.join("image"))
         .envs([
+            // What real devices do is tried elsewhere.
+            ("PADDOCK_DEVICES_SIMULATED", "true"),
             ("BUILD_COMMIT", "abc"),
             ("BUILD_TIME", "now"),
             ("CACHE", "/tmp"),
@@ -144,7 +147,8 @@ fn the_run_script_starts_the_server_and_says_what_to_do_next() {
         "admin token --data",
         "admin-password",
         "paddock auth login",
-        "tenant create",
+        "adb connect 127.80.0.1:5555",
+        "emulator create",
         "/-/openapi/schema",
     ] {
         assert!(printed.contains(hint), "{hint} is not in\n{printed}");
