@@ -121,7 +121,7 @@ pub async fn find_any_to_change(tx: &mut Tx, id: EmulatorId) -> Result<Option<Em
 }
 
 pub async fn due(tx: &mut Tx, now: Timestamp, most: i64) -> Result<Vec<EmulatorId>> {
-    ids(tx.rows(DUE, args![now, most]).await?)
+    Ok(ids(tx.rows(DUE, args![now, most]).await?))
 }
 
 pub async fn next_due(tx: &mut Tx) -> Result<Option<Timestamp>> {
@@ -130,11 +130,11 @@ pub async fn next_due(tx: &mut Tx) -> Result<Option<Timestamp>> {
 
 pub async fn alive(tx: &mut Tx, after: Option<EmulatorId>, most: i64) -> Result<Vec<EmulatorId>> {
     let after = after.map_or(Uuid::nil(), |id| id.0);
-    ids(tx.rows(ALIVE, args![after, most]).await?)
+    Ok(ids(tx.rows(ALIVE, args![after, most]).await?))
 }
 
 pub async fn expired(tx: &mut Tx, now: Timestamp, most: i64) -> Result<Vec<EmulatorId>> {
-    ids(tx.rows(EXPIRED, args![now, most]).await?)
+    Ok(ids(tx.rows(EXPIRED, args![now, most]).await?))
 }
 
 pub async fn next_expiry(tx: &mut Tx) -> Result<Option<Timestamp>> {
@@ -143,12 +143,12 @@ pub async fn next_expiry(tx: &mut Tx) -> Result<Option<Timestamp>> {
 
 /// Those that run and are to be parked when nobody uses them.
 pub async fn watched_for_idleness(tx: &mut Tx) -> Result<Vec<EmulatorId>> {
-    ids(tx.rows(IDLE, &[]).await?)
+    Ok(ids(tx.rows(IDLE, &[]).await?))
 }
 
 /// Those that have been gone since before this time.
 pub async fn tombstones(tx: &mut Tx, oldest: Timestamp, most: i64) -> Result<Vec<EmulatorId>> {
-    ids(tx.rows(TOMBSTONES, args![oldest, most]).await?)
+    Ok(ids(tx.rows(TOMBSTONES, args![oldest, most]).await?))
 }
 
 /// Forgets one that is gone.
@@ -270,8 +270,8 @@ impl Select {
     }
 }
 
-fn ids(rows: Vec<(EmulatorId,)>) -> Result<Vec<EmulatorId>> {
-    Ok(rows.into_iter().map(|(id,)| id).collect())
+fn ids(rows: Vec<(EmulatorId,)>) -> Vec<EmulatorId> {
+    rows.into_iter().map(|(id,)| id).collect()
 }
 
 impl FromRow for Emulator {
