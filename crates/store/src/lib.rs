@@ -25,6 +25,7 @@ pub mod invitations;
 pub mod leases;
 pub mod relations;
 pub mod sessions;
+pub mod sign_in_failures;
 pub mod signing_keys;
 pub mod tenants;
 pub mod tokens;

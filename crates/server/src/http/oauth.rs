@@ -26,10 +26,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::App;
-use super::browser::{Fields, Posted, Visitor, actor, base, encode, read_form, redirect};
+use super::browser::{Fields, Posted, Visitor, actor, base, encode, read_form, read_query, redirect};
 use super::conventions::problem::{Answer, Failure};
 use super::pages::{Escaped, Page, PageAnswer};
-use super::sign_in::read_query;
 use crate::auth::access_token;
 
 const DEVICE_CODE: &str = "urn:ietf:params:oauth:grant-type:device_code";
