@@ -97,19 +97,20 @@ pub async fn change(
     verify(engine, &actor, login, old).await?;
     let hash = new_hash(engine, user, new).await?;
     let mut tx = engine.store.begin().await?;
+    users::find_to_change(&mut tx, user.id).await?;
     users::set_password(&mut tx, user.id, &hash).await?;
     sign_out(&mut tx, user.id, Some(session)).await?;
     audit::record(engine, &mut tx, actor, "passwords.update", None, user.object(), json!({})).await?;
     engine.commit(tx).await
 }
 
-/// Gives the user a new password. Whoever was signed in by the old one is no more.
+/// Gives the user, whom the transaction holds, a new password. Whoever was signed in by the old one is no more.
 pub(crate) async fn set(tx: &mut Tx, user: &User, hash: &str) -> Result<()> {
     sign_out(tx, user.id, None).await?;
     Ok(users::set_password(tx, user.id, hash).await?)
 }
 
-/// Ends every session, token and code of the user, but for one session.
+/// Ends every session, token and code of the user, whom the transaction holds, but for one session.
 pub(crate) async fn sign_out(tx: &mut Tx, user: UserId, kept: Option<Uuid>) -> Result<()> {
     sessions::delete_of(tx, user, kept).await?;
     tokens::delete_of(tx, user).await?;

@@ -143,7 +143,7 @@ impl Credentials {
         })?;
         let issuer = token.issuer().ok_or_else(invalid)?;
         let (identity, keys, holds) = if issuer == access_token::ISSUER {
-            (self.access_tokens.verify(token).await?, None, REMEMBERED_FOR)
+            (self.access_tokens.verify(token).await?, None, access_token::KEYS_HOLD)
         } else {
             // Nobody is asked about a token whose issuer is not one of ours.
             let issuer = self.issuers.find(issuer).ok_or_else(invalid)?;
