@@ -187,3 +187,18 @@ impl Place {
         tokio::task::spawn_blocking(work).await.map_err(Error::internal)?
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_in_vain() {
+        let waiting: Vec<_> = std::iter::from_fn(|| Place::in_queue().ok()).collect();
+        assert_eq!(waiting.len(), 64);
+        let refused = Place::in_queue().err().map(|error| (error.kind, error.retry_after));
+        assert_eq!(refused, Some((Kind::Unavailable, Some(Duration::from_secs(2)))));
+        drop(waiting);
+        assert!(Place::in_queue().is_ok());
+    }
+}
