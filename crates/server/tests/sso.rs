@@ -629,8 +629,14 @@ async fn the_api_server_is_asked_about_a_service_account() {
 async fn the_api_server_is_asked_once_about_a_token_that_comes_often() {
     let key = Key::rsa("k8s");
     let cluster = TestIssuer::start(&[&key]).await;
-    let more =
-        format!("kind = \"service_account\"\nmode = \"token_review\"\napi_server = \"{}\"", cluster.url);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("token");
+    std::fs::write(&file, "own\n").expect("a file");
+    let more = format!(
+        "kind = \"service_account\"\nmode = \"token_review\"\napi_server = \"{}\"\ntoken_file = \"{}\"",
+        cluster.url,
+        file.display()
+    );
     let world = Arc::new(world_with(On::Sqlite, &[section("cluster", &cluster.url, &more)]).await);
     let token = key.projected(&account_claims(&world, &cluster));
     let user = json!({ "username": "system:serviceaccount:ci:runner", "uid": "u-1" });
@@ -689,18 +695,17 @@ async fn a_closed_account_gets_no_session() {
         let grace = users["items"].as_array().expect("users").iter().find(|user| user["login"].is_null());
         let id = grace.expect("grace")["id"].as_str().expect("an id").to_owned();
         let path = format!("/api/v1/users/{id}");
-        world.call("PATCH", &path, Some(json!({ "disabled": true }))).await.expect(200);
+        world.call("PUT", &path, Some(json!({ "name": "Grace", "disabled": true }))).await.expect(200);
         assert!(!browser.is_signed_in().await);
         let mut browser = Browser::new(&world);
         let closed = come_back(&mut browser, &world, &issuer, &key, "grace").await.expect(403);
         assert!(browser.session().is_none() && closed.text.contains("is closed"), "{closed:?}");
         come_back(&mut browser, &world, &issuer, &other, "grace").await.expect(422);
 
-        let events = world.call("GET", "/api/v1/audit_events?limit=100", None).await.expect(200).json();
+        let events = world.call("GET", "/api/v1/audit?limit=100", None).await.expect(200).json();
         let refused = |code: &str| {
-            let events = events["items"].as_array().expect("events").iter();
-            let mut fit =
-                events.filter(|event| event["code"] == code && event["action"] == "sessions.create");
+            let all = events["items"].as_array().expect("events").iter();
+            let mut fit = all.filter(|event| event["code"] == code && event["action"] == "sessions.create");
             fit.next().unwrap_or_else(|| panic!("{code} in {events:?}"))["object"].clone()
         };
         assert_eq!(refused("account_closed"), format!("user_account:{id}"));
