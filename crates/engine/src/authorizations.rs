@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use paddock_model::Result;
 use paddock_model::authorizations::{Authorization, LIFETIME, is_verifier};
-use paddock_store::authorizations;
+use paddock_store::{authorizations, users};
 use serde_json::json;
 
 use crate::audit::Actor;
@@ -35,6 +35,7 @@ pub async fn create(engine: &Engine, actor: Actor, by: &SignedIn, asked: Asked<'
         family: None,
     };
     let mut tx = engine.store.begin().await?;
+    users::find_to_change(&mut tx, by.user.id).await?;
     authorizations::insert(&mut tx, &authorization, &code.digest()).await?;
     let (actor, details) = (by.actor(actor), json!({ "client": asked.client }));
     audit::record(engine, &mut tx, actor, "authorizations.create", None, by.user.object(), details).await?;
@@ -55,7 +56,11 @@ pub struct Shown<'a> {
 /// verifier is not worth a second try.
 pub async fn redeem(engine: &Engine, actor: Actor, shown: Shown<'_>) -> Result<Granted> {
     let (now, digest) = (engine.now(), digest_of(shown.code));
+    let known = authorizations::find(&mut engine.store.read().await?, &digest).await?;
+    let Some(known) = known else { return Err(invalid_grant()) };
     let mut tx = engine.store.begin().await?;
+    users::find_to_change(&mut tx, known.user).await?;
+    // As it is now that nobody else can use it.
     let known = authorizations::find_to_change(&mut tx, &digest).await?;
     let Some(known) = known else { return Err(invalid_grant()) };
     if let Some(family) = known.family {

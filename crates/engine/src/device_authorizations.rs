@@ -5,7 +5,7 @@ use paddock_model::device_authorizations::{
 };
 use paddock_model::error::Kind;
 use paddock_model::{Error, Result};
-use paddock_store::device_authorizations;
+use paddock_store::{device_authorizations, users};
 use serde_json::json;
 
 use crate::audit::Actor;
@@ -60,6 +60,7 @@ pub async fn find(engine: &Engine, typed: &str) -> Result<DeviceAuthorization> {
 pub async fn decide(engine: &Engine, actor: Actor, by: &SignedIn, typed: &str, approve: bool) -> Result<()> {
     let digest = digest_of(&read_user_code(typed).ok_or_else(unknown)?);
     let mut tx = engine.store.begin().await?;
+    users::find_to_change(&mut tx, by.user.id).await?;
     let found = device_authorizations::find_by_user_to_change(&mut tx, &digest).await?;
     let found = found.filter(|found| found.is_open(engine.now())).ok_or_else(unknown)?;
     let (state, action) = if approve {
@@ -77,10 +78,20 @@ pub async fn decide(engine: &Engine, actor: Actor, by: &SignedIn, typed: &str, a
 /// The machine asks whether the person has decided; once they have agreed, it gets tokens, once.
 pub async fn redeem(engine: &Engine, actor: Actor, client: &str, device_code: &str) -> Result<Granted> {
     let (now, digest) = (engine.now(), digest_of(device_code));
+    let seen = device_authorizations::find_by_device(&mut engine.store.read().await?, &digest).await?;
+    let seen = seen.filter(|seen| seen.client == client).ok_or_else(invalid_grant)?;
+    // Who asks too often makes us write nothing.
+    if seen.poll(now) == Poll::SlowDown {
+        return Err(not_yet(Poll::SlowDown));
+    }
     let mut tx = engine.store.begin().await?;
+    if let State::Approved { user, .. } = seen.state {
+        users::find_to_change(&mut tx, user).await?;
+    }
     let found = device_authorizations::find_by_device_to_change(&mut tx, &digest).await?;
-    let found = found.filter(|found| found.client == client).ok_or_else(invalid_grant)?;
-    let poll = found.poll(now);
+    let found = found.ok_or_else(invalid_grant)?;
+    // Decided at this very moment: the next question finds it so, and holds who has decided.
+    let poll = if found.state == seen.state { found.poll(now) } else { Poll::Pending };
     let granted = match poll {
         Poll::Approved { user, authenticated_at } => {
             device_authorizations::delete(&mut tx, &digest).await?;
@@ -90,9 +101,9 @@ pub async fn redeem(engine: &Engine, actor: Actor, client: &str, device_code: &s
             device_authorizations::delete(&mut tx, &digest).await?;
             Err(not_yet(poll))
         }
-        Poll::Pending | Poll::SlowDown => {
-            let interval = if poll == Poll::SlowDown { found.interval + INTERVAL } else { found.interval };
-            device_authorizations::mark_polled(&mut tx, &digest, now, interval).await?;
+        Poll::SlowDown => return Err(not_yet(poll)),
+        Poll::Pending => {
+            device_authorizations::mark_polled(&mut tx, &digest, now).await?;
             Err(not_yet(poll))
         }
     };

@@ -66,6 +66,7 @@ pub async fn accept(engine: &Engine, actor: Actor, token: &str, password: String
     let invited = find(engine, token).await?;
     let hash = passwords::new_hash(engine, &invited, password).await?;
     let mut tx = engine.store.begin().await?;
+    users::find_to_change(&mut tx, invited.id).await?;
     let invitation = invitations::find_to_change(&mut tx, &digest_of(token)).await?;
     let user = open(engine, &mut tx, invitation).await?;
     passwords::set(&mut tx, &user, &hash).await?;

@@ -1,10 +1,11 @@
 //! Sessions: a browser signs in, is recognised, and signs out.
 
+use paddock_model::error::Kind;
 use paddock_model::permissions::Object;
 use paddock_model::sessions::Session;
 use paddock_model::subjects::Subject;
-use paddock_model::users::User;
-use paddock_model::{Result, Timestamp, id};
+use paddock_model::users::{User, UserId};
+use paddock_model::{Error, Result, Timestamp, id};
 use paddock_store::{sessions, users};
 use serde_json::json;
 
@@ -39,24 +40,30 @@ pub async fn create(
     password: String,
     before: Option<&str>,
 ) -> Result<(SignedIn, Secret)> {
-    let user = passwords::verify(engine, login, password).await?;
-    open(engine, actor, user, engine.now(), before).await
+    let user = passwords::verify(engine, &actor, login, password).await?;
+    open(engine, actor, user.id, engine.now(), before).await
 }
 
-/// Signs in somebody who has proved at that time who they are, be it here or at an identity provider.
+/// Signs in somebody who has proved at that time who they are, be it here or at an identity provider; `account_closed`
+/// if that helps them no more.
 pub async fn open(
     engine: &Engine,
     actor: Actor,
-    user: User,
+    user: UserId,
     authenticated_at: Timestamp,
     before: Option<&str>,
 ) -> Result<(SignedIn, Secret)> {
     let now = engine.now();
+    let mut tx = engine.store.begin().await?;
+    let user = users::find_to_change(&mut tx, user).await?;
+    let user = user.filter(|user| user.disabled_at.is_none()).ok_or_else(|| {
+        let detail = "Your account here is closed. Ask an admin of this server to open it.";
+        Error::new(Kind::Forbidden, "account_closed", detail)
+    })?;
     let secret = Secret::new(engine.random());
     let session =
         Session::new(id::uuid_v7(now, engine.random()), user.id, authenticated_at, &engine.lifetimes, now);
     let signed_in = SignedIn { session, user };
-    let mut tx = engine.store.begin().await?;
     if let Some(before) = before
         && let Some(earlier) = sessions::find(&mut tx, &digest_of(before)).await?
     {
@@ -100,10 +107,26 @@ pub async fn delete(engine: &Engine, actor: Actor, signed_in: &SignedIn) -> Resu
     engine.commit(tx).await
 }
 
-/// Records that a sign-in was refused. A login that nobody has is not written down: it may be a password in the wrong field.
-pub async fn refuse(engine: &Engine, actor: Actor, login: &str, code: &str) -> Result<()> {
-    let user = users::find_by_login(&mut engine.store.read().await?, login).await?;
-    let object = user.map_or(Object::system(), |user| user.object());
+/// Whom somebody wanted to sign in as, as far as it is known.
+#[derive(Debug, Clone, Copy)]
+pub enum Tried<'a> {
+    /// What was typed. If nobody has that login it is not written down: it may be a password in the wrong field.
+    Login(&'a str),
+    Account(UserId),
+    /// Somebody whom this identity provider did not vouch for.
+    Issuer(&'a str),
+}
+
+/// Records that a sign-in was refused.
+pub async fn refuse(engine: &Engine, actor: Actor, tried: Tried<'_>, code: &str) -> Result<()> {
+    let object = match tried {
+        Tried::Login(login) => {
+            let user = users::find_by_login(&mut engine.store.read().await?, login).await?;
+            user.map_or(Object::system(), |user| user.object())
+        }
+        Tried::Account(user) => user.account(),
+        Tried::Issuer(id) => Object::new("issuer", id),
+    };
     let refusal = Refusal {
         actor,
         action: "sessions.create".to_owned(),

@@ -5,7 +5,7 @@ use paddock_model::subjects::Subject;
 use paddock_model::tokens::{Family, RefreshToken};
 use paddock_model::users::UserId;
 use paddock_model::{Error, Result, Timestamp, id};
-use paddock_store::{Tx, tokens};
+use paddock_store::{Tx, tokens, users};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -31,7 +31,7 @@ pub(crate) fn invalid_grant() -> Error {
     )
 }
 
-/// Begins a family of tokens for the client.
+/// Begins a family of tokens for the client, in a transaction that holds the user.
 pub(crate) async fn grant(
     engine: &Engine,
     tx: &mut Tx,
@@ -63,12 +63,9 @@ pub(crate) async fn grant(
 /// nobody can tell which, so both lose it.
 pub async fn refresh(engine: &Engine, actor: Actor, client: &str, token: &str) -> Result<Granted> {
     let (now, digest) = (engine.now(), digest_of(token));
-    let mut tx = engine.store.begin().await?;
-    let Some(known) = tokens::find(&mut tx, &digest).await? else { return Err(invalid_grant()) };
-    let family = tokens::find_family_to_change(&mut tx, known.family).await?;
+    let Some((mut tx, family)) = hold(engine, &digest).await? else { return Err(invalid_grant()) };
     // As it is now that nobody else can use it.
-    let known = tokens::find(&mut tx, &digest).await?;
-    let (Some(family), Some(known)) = (family, known) else { return Err(invalid_grant()) };
+    let Some(known) = tokens::find(&mut tx, &digest).await? else { return Err(invalid_grant()) };
     if known.used_at.is_some() {
         end_reused(engine, tx, actor, family.id).await?;
         return Err(invalid_grant());
@@ -86,19 +83,31 @@ pub async fn refresh(engine: &Engine, actor: Actor, client: &str, token: &str) -
     Ok(Granted { user: family.user, authenticated_at: family.authenticated_at, refresh_token })
 }
 
-/// Ends the family of a refresh token. A token that nobody knows is as good as revoked.
-pub async fn revoke(engine: &Engine, actor: Actor, token: &str) -> Result<()> {
+/// A transaction that holds the user and the family of a token. What nobody knows keeps nobody waiting: it is looked up
+/// before anything is held.
+async fn hold(engine: &Engine, digest: &[u8]) -> Result<Option<(Tx, Family)>> {
+    let mut tx = engine.store.read().await?;
+    let Some(known) = tokens::find(&mut tx, digest).await? else { return Ok(None) };
+    let Some(family) = tokens::find_family(&mut tx, known.family).await? else { return Ok(None) };
+    drop(tx);
     let mut tx = engine.store.begin().await?;
-    let Some(known) = tokens::find(&mut tx, &digest_of(token)).await? else { return Ok(()) };
-    let Some(family) = tokens::find_family_to_change(&mut tx, known.family).await? else { return Ok(()) };
+    users::find_to_change(&mut tx, family.user).await?;
+    let family = tokens::find_family_to_change(&mut tx, family.id).await?;
+    Ok(family.map(|family| (tx, family)))
+}
+
+/// Ends the family of a refresh token; whether there was such a token. One that nobody knows is as good as revoked.
+pub async fn revoke(engine: &Engine, actor: Actor, token: &str) -> Result<bool> {
+    let Some((mut tx, family)) = hold(engine, &digest_of(token)).await? else { return Ok(false) };
     tokens::delete_family(&mut tx, family.id).await?;
     let (actor, details) = (as_holder(actor, &family), json!({ "client": family.client }));
     let object = family.user.account();
     audit::record(engine, &mut tx, actor, "tokens.revoke", None, object, details).await?;
-    engine.commit(tx).await
+    engine.commit(tx).await?;
+    Ok(true)
 }
 
-/// Ends a family because one of its secrets was used twice, and writes that down.
+/// Ends a family because one of its secrets was used twice, and writes that down, in a transaction that holds the user.
 pub(crate) async fn end_reused(engine: &Engine, mut tx: Tx, actor: Actor, family: Uuid) -> Result<()> {
     let Some(family) = tokens::find_family_to_change(&mut tx, family).await? else { return Ok(()) };
     tokens::delete_family(&mut tx, family.id).await?;

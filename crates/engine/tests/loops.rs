@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use paddock_engine::audit::Actor;
 use paddock_engine::reconcile::{self, Loop, Outcome, Report, Runner, Settings};
 use paddock_engine::{DatabaseLocation, Engine, passwords, tenants, users};
 use paddock_model::caller::Caller;
@@ -176,7 +177,7 @@ async fn the_first_admin_has_a_password_that_verifies() {
     });
     let shown = shown.await.expect("made").expect("the first time");
     assert_eq!(shown, kept);
-    assert!(passwords::verify(&engine, "admin", shown).await.is_ok());
-    assert!(passwords::verify(&engine, "admin", "wrong".to_owned()).await.is_err());
+    assert!(passwords::verify(&engine, &Actor::default(), "admin", shown).await.is_ok());
+    assert!(passwords::verify(&engine, &Actor::default(), "admin", "wrong".to_owned()).await.is_err());
     assert_eq!(users::ensure_first_admin(&engine, |_| Ok(())).await.expect("nothing to do"), None);
 }

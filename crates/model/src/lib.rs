@@ -24,6 +24,7 @@ pub mod permissions;
 pub mod ports;
 pub mod scopes;
 pub mod sessions;
+pub mod sign_in_failures;
 pub mod signing_keys;
 pub mod slug;
 pub mod snapshots;

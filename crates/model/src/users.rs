@@ -1,7 +1,5 @@
 //! Users: the people that Paddock knows, whether they have a password here or come from an identity provider.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
@@ -90,16 +88,6 @@ impl User {
     }
 }
 
-/// How long to wait after so many wrong passwords in a row: nothing for honest mistakes, then longer and longer.
-pub fn pause_after(failures: i64) -> Duration {
-    const FREE: i64 = 4;
-    const MOST: u64 = 15 * 60;
-    match u32::try_from(failures - FREE) {
-        Ok(beyond) if beyond > 0 => Duration::from_secs(MOST.min(1 << beyond.min(20))),
-        _ => Duration::ZERO,
-    }
-}
-
 /// What is wrong with a password, in words that complete "the password …".
 pub fn weakness(password: &str, login: &str) -> Option<&'static str> {
     // Length is what protects; composition rules make people write passwords down (NIST SP 800-63B).
@@ -126,13 +114,6 @@ pub fn weakness(password: &str, login: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn wrong_passwords_cost_longer_and_longer() {
-        for (failures, seconds) in [(0, 0), (4, 0), (5, 2), (6, 4), (9, 32), (40, 900)] {
-            assert_eq!(pause_after(failures), Duration::from_secs(seconds), "{failures}");
-        }
-    }
 
     #[test]
     fn a_password_is_long_and_not_the_login() {

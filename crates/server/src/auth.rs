@@ -26,7 +26,7 @@ pub use caller::{Caller, RateLimit, Recognised};
 
 use crate::config::issuers::Kind as IssuerKind;
 use access_token::AccessTokens;
-use issuers::{Issuers, KeysThen};
+use issuers::{Issuer, Issuers, KeysThen};
 use jwt::Unverified;
 
 const REMEMBERED: u64 = 100_000;
@@ -94,6 +94,8 @@ pub struct Credentials {
     issuers: Arc<Issuers>,
     /// By digest, so that no token stands in memory longer than its request.
     verified: Cache<[u8; 32], Remembered>,
+    /// Tokens that somebody else is asked about, one question at a time each, and until when the answer was no.
+    reviews: Cache<[u8; 32], Arc<tokio::sync::Mutex<Option<Timestamp>>>>,
 }
 
 /// A token that was found good, and for how long that holds.
@@ -106,7 +108,8 @@ struct Remembered {
 
 impl Credentials {
     pub fn new(engine: Engine, access_tokens: AccessTokens, issuers: Arc<Issuers>) -> Self {
-        Credentials { engine, access_tokens, issuers, verified: Cache::new(REMEMBERED) }
+        let reviews = Cache::builder().max_capacity(REMEMBERED).time_to_idle(REMEMBERED_FOR).build();
+        Credentials { engine, access_tokens, issuers, verified: Cache::new(REMEMBERED), reviews }
     }
 
     pub async fn verify(&self, credential: &str) -> Result<Identity> {
@@ -143,7 +146,7 @@ impl Credentials {
         })?;
         let issuer = token.issuer().ok_or_else(invalid)?;
         let (identity, keys, holds) = if issuer == access_token::ISSUER {
-            (self.access_tokens.verify(token).await?, None, REMEMBERED_FOR)
+            (self.access_tokens.verify(token).await?, None, access_token::KEYS_HOLD)
         } else {
             // Nobody is asked about a token whose issuer is not one of ours.
             let issuer = self.issuers.find(issuer).ok_or_else(invalid)?;
@@ -157,15 +160,50 @@ impl Credentials {
                     (identity, Some(keys), REMEMBERED_FOR)
                 }
                 IssuerKind::ReviewedServiceAccount => {
-                    let identity = service_account::review(&self.engine, issuer, text, token).await?;
+                    let identity = self.review(issuer, text, token, digest).await?;
                     (identity, None, service_account::REVIEW_HOLDS)
                 }
             }
         };
+        self.remember(digest, &identity, keys, holds);
+        Ok(identity)
+    }
+
+    fn remember(&self, digest: [u8; 32], identity: &Identity, keys: Option<KeysThen>, holds: Duration) {
+        let now = self.engine.now();
         let end = identity.credential.expires_at.unwrap_or(now);
         let known = Remembered { identity: identity.clone(), until: end.min(now + holds), keys };
         self.verified.insert(digest, known);
-        Ok(identity)
+    }
+
+    /// Asks about a token once, however often it comes at the same time, and not again for a while if it is bad.
+    async fn review(
+        &self,
+        issuer: &Arc<Issuer>,
+        text: &str,
+        token: Unverified<'_>,
+        digest: [u8; 32],
+    ) -> Result<Identity> {
+        let turn = self.reviews.get_with(digest, Arc::default);
+        let mut refused_until = turn.lock().await;
+        let now = self.engine.now();
+        if let Some(known) = self.verified.get(&digest)
+            && now < known.until
+        {
+            return Ok(known.identity);
+        }
+        if refused_until.is_some_and(|until| now < until) {
+            return Err(invalid());
+        }
+        let outcome = service_account::review(&self.engine, issuer, text, token).await;
+        match &outcome {
+            Ok(identity) => self.remember(digest, identity, None, service_account::REVIEW_HOLDS),
+            Err(error) if error.code == invalid().code => {
+                *refused_until = Some(self.engine.now() + service_account::REFUSAL_HOLDS);
+            }
+            Err(_) => {}
+        }
+        outcome
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tokens of other issuers: who is let in by them, who is not, and what happens while an issuer is away.
 
+mod browser;
 mod issuer;
 mod world;
 
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use browser::Browser;
 use issuer::{AUDIENCE, Key, TestIssuer, section};
 use paddock_engine::reconcile::LOOPS;
 use ring::hmac;
@@ -611,6 +613,7 @@ async fn the_api_server_is_asked_about_a_service_account() {
     }
     assert_eq!(cluster.last_question().expect("a question").0, "Bearer second");
 
+    world.clock.advance(Duration::from_secs(5));
     for status in [401, 403, 500] {
         cluster.answer_instead(Some((status, "")));
         whoami(&world, &token).await.expect(503);
@@ -620,4 +623,111 @@ async fn the_api_server_is_asked_about_a_service_account() {
     old["aud"] = json!("other");
     whoami(&world, &key.projected(&old)).await.expect(401);
     assert_eq!(cluster.reviews(), reviews, "what cannot be good is not asked about");
+}
+
+#[tokio::test]
+async fn the_api_server_is_asked_once_about_a_token_that_comes_often() {
+    let key = Key::rsa("k8s");
+    let cluster = TestIssuer::start(&[&key]).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("token");
+    std::fs::write(&file, "own\n").expect("a file");
+    let more = format!(
+        "kind = \"service_account\"\nmode = \"token_review\"\napi_server = \"{}\"\ntoken_file = \"{}\"",
+        cluster.url,
+        file.display()
+    );
+    let world = Arc::new(world_with(On::Sqlite, &[section("cluster", &cluster.url, &more)]).await);
+    let token = key.projected(&account_claims(&world, &cluster));
+    let user = json!({ "username": "system:serviceaccount:ci:runner", "uid": "u-1" });
+    let flood = async |status: u16| {
+        let requests = (0..20).map(|_| {
+            let (world, token) = (world.clone(), token.clone());
+            tokio::spawn(async move { whoami(&world, &token).await })
+        });
+        for request in requests.collect::<Vec<_>>() {
+            request.await.expect("a task").expect(status);
+        }
+    };
+    cluster.say_of_tokens(json!({ "authenticated": false }));
+    flood(401).await;
+    flood(401).await;
+    assert_eq!(cluster.reviews(), 1);
+    cluster.say_of_tokens(json!({ "authenticated": true, "user": user, "audiences": [AUDIENCE] }));
+    world.clock.advance(Duration::from_secs(4));
+    flood(401).await;
+    assert_eq!(cluster.reviews(), 1, "a refusal holds for five seconds");
+    world.clock.advance(Duration::from_secs(1));
+    flood(200).await;
+    assert_eq!(cluster.reviews(), 2);
+}
+
+/// Goes to the issuer's page and comes back as this person.
+async fn come_back(
+    browser: &mut Browser,
+    world: &World,
+    issuer: &TestIssuer,
+    key: &Key,
+    subject: &str,
+) -> Answer {
+    let there = browser.get("/sign-in").await.expect(303);
+    let there = url::Url::parse(there.header("location")).expect("an address");
+    let asked: std::collections::HashMap<_, _> = there.query_pairs().into_owned().collect();
+    let mut claims = claims(world, issuer, subject);
+    (claims["aud"], claims["nonce"], claims["client_id"]) =
+        (json!("pages"), json!(asked["nonce"]), json!("pages"));
+    let token =
+        key.sign(&json!({ "alg": key.algorithm(), "kid": key.kid, "typ": "JWT" }), &claims.to_string());
+    issuer.give_tokens(json!({ "id_token": token, "token_type": "Bearer" }));
+    browser.get(&format!("/sign-in/callback?code=c&state={}", asked["state"])).await
+}
+
+#[tokio::test]
+async fn a_closed_account_gets_no_session() {
+    for on in BOTH {
+        let (key, other) = (Key::ed25519("e"), Key::ed25519("e"));
+        let issuer = TestIssuer::start(&[&key]).await;
+        let world = world_with(on, &[section("idp", &issuer.url, "client_id = \"pages\"")]).await;
+        let mut browser = Browser::new(&world);
+        come_back(&mut browser, &world, &issuer, &key, "grace").await.expect(303);
+        assert!(browser.is_signed_in().await);
+        let users = world.call("GET", "/api/v1/users", None).await.expect(200).json();
+        let grace = users["items"].as_array().expect("users").iter().find(|user| user["login"].is_null());
+        let id = grace.expect("grace")["id"].as_str().expect("an id").to_owned();
+        let path = format!("/api/v1/users/{id}");
+        world.call("PUT", &path, Some(json!({ "name": "Grace", "disabled": true }))).await.expect(200);
+        assert!(!browser.is_signed_in().await);
+        let mut browser = Browser::new(&world);
+        let closed = come_back(&mut browser, &world, &issuer, &key, "grace").await.expect(403);
+        assert!(browser.session().is_none() && closed.text.contains("is closed"), "{closed:?}");
+        come_back(&mut browser, &world, &issuer, &other, "grace").await.expect(422);
+
+        let events = world.call("GET", "/api/v1/audit?limit=100", None).await.expect(200).json();
+        let refused = |code: &str| {
+            let all = events["items"].as_array().expect("events").iter();
+            let mut fit = all.filter(|event| event["code"] == code && event["action"] == "sessions.create");
+            fit.next().unwrap_or_else(|| panic!("{code} in {events:?}"))["object"].clone()
+        };
+        assert_eq!(refused("account_closed"), format!("user_account:{id}"));
+        assert_eq!(refused("sign_in_failed"), "issuer:idp");
+    }
+}
+
+#[tokio::test]
+async fn browsers_do_not_ask_an_issuer_that_is_down_again_and_again() {
+    let key = Key::ed25519("e");
+    let issuer = TestIssuer::start(&[&key]).await;
+    issuer.hide(true);
+    let world = world_with(On::Sqlite, &[section("idp", &issuer.url, "client_id = \"pages\"")]).await;
+    let mut browser = Browser::new(&world);
+    browser.get("/sign-in").await.expect(503);
+    let before = issuer.discoveries();
+    for _ in 0..10 {
+        assert_eq!(browser.get("/sign-in").await.expect(503).header("retry-after"), "5");
+    }
+    // The server itself may ask meanwhile, for the keys.
+    assert!(issuer.discoveries() <= before + 1, "{} {before}", issuer.discoveries());
+    issuer.hide(false);
+    world.clock.advance(Duration::from_secs(5));
+    browser.get("/sign-in").await.expect(303);
 }

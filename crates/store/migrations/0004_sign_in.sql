@@ -1,4 +1,5 @@
--- What a sign-in gives. Of every secret only the digest is kept: who reads this database cannot sign in with it.
+-- What a sign-in gives. Of every secret here only the digest is kept: it opens nothing. The private keys in signing_keys
+-- do: who reads those can make access tokens.
 
 -- A browser that has signed in; expires_at moves on while it is used, ends_at does not.
 CREATE TABLE sessions (

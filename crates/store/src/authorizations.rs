@@ -31,7 +31,11 @@ const ANY_EXPIRED: &str = "
 const DELETE_EXPIRED: &str = "
     DELETE FROM authorization_codes WHERE expires_at <= $1";
 
-/// For a transaction that goes on to use it up.
+pub async fn find(tx: &mut Tx, digest: &[u8]) -> Result<Option<Authorization>> {
+    tx.row(FIND, args![digest]).await
+}
+
+/// The same, for a transaction that goes on to use it up, and holds the user's row already.
 pub async fn find_to_change(tx: &mut Tx, digest: &[u8]) -> Result<Option<Authorization>> {
     tx.row_to_change(FIND, args![digest]).await
 }

@@ -27,7 +27,7 @@ const DECIDE: &str = "
     WHERE user_digest = $1 AND state = 'pending'";
 
 const POLLED: &str = "
-    UPDATE device_authorizations SET polled_at = $2, interval_seconds = $3 WHERE device_digest = $1";
+    UPDATE device_authorizations SET polled_at = $2 WHERE device_digest = $1";
 
 const DELETE: &str = "
     DELETE FROM device_authorizations WHERE device_digest = $1";
@@ -41,7 +41,11 @@ const ANY_EXPIRED: &str = "
 const DELETE_EXPIRED: &str = "
     DELETE FROM device_authorizations WHERE expires_at <= $1";
 
-/// For a transaction that goes on to answer the machine.
+pub async fn find_by_device(tx: &mut Tx, digest: &[u8]) -> Result<Option<DeviceAuthorization>> {
+    tx.row(FIND_BY_DEVICE, args![digest]).await
+}
+
+/// The same, for a transaction that goes on to answer the machine, and holds the row of who has approved already.
 pub async fn find_by_device_to_change(tx: &mut Tx, digest: &[u8]) -> Result<Option<DeviceAuthorization>> {
     tx.row_to_change(FIND_BY_DEVICE, args![digest]).await
 }
@@ -83,13 +87,8 @@ pub async fn decide(tx: &mut Tx, user_digest: &[u8], state: State) -> Result<()>
     tx.execute_one(DECIDE, args![user_digest, state.name(), user, authenticated_at]).await
 }
 
-pub async fn mark_polled(
-    tx: &mut Tx,
-    device_digest: &[u8],
-    now: Timestamp,
-    interval: Duration,
-) -> Result<()> {
-    tx.execute_one(POLLED, args![device_digest, now, seconds(interval)]).await
+pub async fn mark_polled(tx: &mut Tx, device_digest: &[u8], now: Timestamp) -> Result<()> {
+    tx.execute_one(POLLED, args![device_digest, now]).await
 }
 
 pub async fn delete(tx: &mut Tx, device_digest: &[u8]) -> Result<()> {

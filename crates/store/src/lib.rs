@@ -28,6 +28,7 @@ pub mod layers;
 pub mod leases;
 pub mod relations;
 pub mod sessions;
+pub mod sign_in_failures;
 pub mod signing_keys;
 pub mod slots;
 pub mod snapshots;

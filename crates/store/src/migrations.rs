@@ -16,6 +16,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "identity", script: include_str!("../migrations/0003_identity.sql") },
     Migration { name: "sign_in", script: include_str!("../migrations/0004_sign_in.sql") },
     Migration { name: "devices", script: include_str!("../migrations/0005_devices.sql") },
+    Migration { name: "sign_in_failures", script: include_str!("../migrations/0006_sign_in_failures.sql") },
 ];
 
 const JOURNAL: &str = "

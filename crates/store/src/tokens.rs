@@ -34,6 +34,9 @@ const DELETE_TOKENS: &str = "
 const DELETE_FAMILY: &str = "
     DELETE FROM token_families WHERE id = $1";
 
+const FAMILIES_OF_USER: &str = "
+    SELECT id FROM token_families WHERE user_id = $1 ORDER BY id";
+
 const DELETE_TOKENS_OF_USER: &str = "
     DELETE FROM refresh_tokens WHERE family IN (SELECT id FROM token_families WHERE user_id = $1)";
 
@@ -42,6 +45,9 @@ const DELETE_FAMILIES_OF_USER: &str = "
 
 const ANY_EXPIRED: &str = "
     SELECT CAST(1 AS BIGINT) FROM token_families WHERE expires_at <= $1 LIMIT 1";
+
+const EXPIRED_FAMILIES: &str = "
+    SELECT id FROM token_families WHERE expires_at <= $1 ORDER BY id";
 
 const DELETE_EXPIRED_TOKENS: &str = "
     DELETE FROM refresh_tokens WHERE family IN (SELECT id FROM token_families WHERE expires_at <= $1)";
@@ -53,7 +59,8 @@ pub async fn find_family(tx: &mut Tx, id: Uuid) -> Result<Option<Family>> {
     tx.row(FIND_FAMILY, args![id]).await
 }
 
-/// The same, for a transaction that goes on to change it or its tokens: whoever does holds the family first.
+/// The same, for a transaction that goes on to change it or its tokens. Whoever does holds the user first, then the
+/// family, then the token: two who take turns in this order never wait for each other.
 pub async fn find_family_to_change(tx: &mut Tx, id: Uuid) -> Result<Option<Family>> {
     tx.row_to_change(FIND_FAMILY, args![id]).await
 }
@@ -90,7 +97,9 @@ pub async fn delete_family(tx: &mut Tx, id: Uuid) -> Result<bool> {
     Ok(tx.execute(DELETE_FAMILY, args![id]).await? > 0)
 }
 
+/// All of the user's, whose row the transaction holds: nobody adds one meanwhile.
 pub async fn delete_of(tx: &mut Tx, user: UserId) -> Result<u64> {
+    tx.row_to_change::<(Uuid,)>(FAMILIES_OF_USER, args![user]).await?;
     tx.execute(DELETE_TOKENS_OF_USER, args![user]).await?;
     tx.execute(DELETE_FAMILIES_OF_USER, args![user]).await
 }
@@ -100,6 +109,7 @@ pub async fn any_expired(tx: &mut Tx, now: Timestamp) -> Result<bool> {
 }
 
 pub async fn delete_expired(tx: &mut Tx, now: Timestamp) -> Result<u64> {
+    tx.row_to_change::<(Uuid,)>(EXPIRED_FAMILIES, args![now]).await?;
     tx.execute(DELETE_EXPIRED_TOKENS, args![now]).await?;
     tx.execute(DELETE_EXPIRED_FAMILIES, args![now]).await
 }

@@ -1,8 +1,9 @@
-//! Forgets sessions, tokens and codes whose time is over.
+//! Forgets sessions, tokens and codes whose time is over, and wrong passwords of long ago.
 
 use std::time::Duration;
 
-use paddock_store::{authorizations, device_authorizations, sessions, tokens};
+use paddock_model::sign_in_failures::FORGOTTEN_AFTER;
+use paddock_store::{authorizations, device_authorizations, sessions, sign_in_failures, tokens};
 
 use super::{Loop, Report, Trouble};
 use crate::Engine;
@@ -21,12 +22,13 @@ pub const LOOP: Loop = Loop {
 
 async fn run(engine: &Engine) -> Result<Report, Trouble> {
     let now = engine.now();
-    let codes = now - REMEMBERED;
+    let (codes, failures) = (now - REMEMBERED, now - FORGOTTEN_AFTER);
     let mut tx = engine.store.read().await?;
     let any = sessions::any_expired(&mut tx, now).await?
         || tokens::any_expired(&mut tx, now).await?
         || authorizations::any_expired(&mut tx, codes).await?
-        || device_authorizations::any_expired(&mut tx, codes).await?;
+        || device_authorizations::any_expired(&mut tx, codes).await?
+        || sign_in_failures::any_quiet(&mut tx, failures).await?;
     drop(tx);
     if !any {
         return Ok(Report::default());
@@ -35,7 +37,8 @@ async fn run(engine: &Engine) -> Result<Report, Trouble> {
     let changed = sessions::delete_expired(&mut tx, now).await?
         + tokens::delete_expired(&mut tx, now).await?
         + authorizations::delete_expired(&mut tx, codes).await?
-        + device_authorizations::delete_expired(&mut tx, codes).await?;
+        + device_authorizations::delete_expired(&mut tx, codes).await?
+        + sign_in_failures::delete_quiet(&mut tx, failures).await?;
     tx.commit().await?;
     Ok(Report { changed, ..Report::default() })
 }

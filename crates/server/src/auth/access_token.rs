@@ -21,6 +21,8 @@ const TYPE: &str = "at+jwt";
 pub const LIFETIME: Duration = paddock_model::lifetimes::ACCESS_TOKEN;
 /// A key that we do not know is looked up again at most this often.
 const RELOAD_PAUSE: Duration = Duration::from_secs(1);
+/// A key that was deleted verifies nothing after that time.
+pub const KEYS_HOLD: Duration = Duration::from_secs(60);
 
 /// A new token for the user, who signed in at that time; signed with the newest key.
 pub async fn mint(engine: &Engine, user: UserId, authenticated_at: Timestamp) -> Result<String> {
@@ -103,12 +105,12 @@ impl AccessTokens {
         Ok(Identity { subject: Subject::User(user), credential: Arc::new(credential) })
     }
 
-    /// The key of this id; an unknown one may have been made by another replica since.
+    /// The key of this id; an unknown one may have been made by another replica since, a known one deleted.
     async fn key(&self, id: &str) -> Result<Material> {
         let now = self.engine.now();
         {
             let keys = self.keys();
-            if let Some(key) = keys.by_id.get(id) {
+            if let Some(key) = keys.by_id.get(id).filter(|_| now < keys.loaded_at + KEYS_HOLD) {
                 return Ok(key.clone());
             }
             if now < keys.loaded_at + RELOAD_PAUSE {

@@ -57,6 +57,7 @@ impl Issuers {
                 engine: engine.clone(),
                 runtime: Handle::current(),
                 state: Mutex::default(),
+                discovery: tokio::sync::Mutex::default(),
                 fetched: watch::Sender::new(0),
             });
             all.insert(each.url.clone(), issuer);
@@ -94,6 +95,8 @@ pub struct Issuer {
     /// Requests are served on threads of their own; what outlives one runs here.
     runtime: Handle,
     state: Mutex<State>,
+    /// Held by the one browser for whom the issuer is asked where it does what.
+    discovery: tokio::sync::Mutex<()>,
     /// Counts the attempts that have ended.
     fetched: watch::Sender<u64>,
 }
@@ -102,6 +105,8 @@ pub struct Issuer {
 struct State {
     keys: Option<Keys>,
     endpoints: Option<(Arc<Endpoints>, Duration)>,
+    /// Why a browser could not be told where to go, and since when.
+    undiscovered: Option<(String, Duration)>,
     /// When a request last made us ask.
     asked_at: Option<Duration>,
     under_way: bool,
@@ -271,7 +276,7 @@ impl Issuer {
     async fn fetch(&self) -> Result<(KeySet, Duration), String> {
         let url = match (&self.settings.kind, &self.settings.api_server) {
             (Kind::ServiceAccount, Some(server)) => below(server, "openid/v1/jwks"),
-            _ => self.endpoints().await?.keys.clone(),
+            _ => self.discover().await?.keys.clone(),
         };
         let answer = self.get(&url).await;
         if answer.is_err() {
@@ -309,8 +314,23 @@ impl Issuer {
         }
     }
 
-    /// Where the issuer does what, by its own word (OpenID Connect Discovery).
+    /// Where the issuer does what, for a browser that is to go there. However many come, an issuer that is down is asked
+    /// once, and then not again for a while.
     pub async fn endpoints(&self) -> Result<Arc<Endpoints>, String> {
+        let _turn = self.discovery.lock().await;
+        let now = self.engine.clock().elapsed();
+        if let Some((trouble, at)) = &self.state().undiscovered
+            && now < *at + PAUSE_WITHOUT_KEYS
+        {
+            return Err(trouble.clone());
+        }
+        let found = self.discover().await;
+        self.state().undiscovered = found.as_ref().err().map(|trouble| (trouble.clone(), now));
+        found
+    }
+
+    /// The same by its own word (OpenID Connect Discovery).
+    async fn discover(&self) -> Result<Arc<Endpoints>, String> {
         let now = self.engine.clock().elapsed();
         if let Some((known, at)) = &self.state().endpoints
             && now < *at + DISCOVERY_AGE

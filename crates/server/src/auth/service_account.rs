@@ -8,6 +8,7 @@ use paddock_model::credentials::{Credential, CredentialKind};
 use paddock_model::subjects::Subject;
 use paddock_model::{Result, Timestamp};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use super::issuers::{Issuer, KeysThen, below, describe};
 use super::jwt::{Claims, Flaw, Policy, Refusal, Unambiguous, Unverified};
@@ -15,6 +16,11 @@ use super::{Identity, invalid};
 
 /// How long the API server's word on a token holds.
 pub const REVIEW_HOLDS: Duration = Duration::from_secs(10);
+/// How long a refusal does: strangers can make up as many tokens as they like, but not have each asked about for ever.
+pub const REFUSAL_HOLDS: Duration = Duration::from_secs(5);
+/// Questions under way at once, and how long one waits for its turn.
+static AT_ONCE: Semaphore = Semaphore::const_new(32);
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Extended tokens live a year on paper; `warnafter` says for how long they are meant.
 const LONGEST_EXTENDED: i64 = 366 * 24 * 3600;
 
@@ -42,6 +48,9 @@ pub async fn review(
     let claims = token.accept(&policy, now).map_err(|refusal| issuer.refuse(refusal))?;
     let account = account(engine, issuer, claims).map_err(|refusal| issuer.refuse(refusal))?;
 
+    let Ok(Ok(_turn)) = tokio::time::timeout(PATIENCE, AT_ONCE.acquire()).await else {
+        return Err(issuer.unavailable("too many questions wait for its API server"));
+    };
     let server = issuer.settings.api_server.as_ref().ok_or_else(invalid)?;
     let url = below(server, "apis/authentication.k8s.io/v1/tokenreviews");
     let own = issuer.own_token().map_err(|trouble| issuer.unavailable(trouble))?;

@@ -253,6 +253,12 @@ pub async fn read_form(request: Request, app: &App) -> Result<Fields, Failure> {
     Fields::read(&bytes).ok_or_else(|| Error::malformed("repeated_field", "A field stands twice.").into())
 }
 
+/// What the address says after its question mark.
+pub fn read_query(uri: &http::Uri) -> Result<Fields> {
+    let repeated = || Error::malformed("invalid_parameter", "A parameter of the address stands twice.");
+    Fields::read(uri.query().unwrap_or_default().as_bytes()).ok_or_else(repeated)
+}
+
 /// Browsers say where a form comes from; what they say must be this server.
 fn require_same_origin(headers: &HeaderMap, base: &str) -> Result<(), PageFailure> {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));

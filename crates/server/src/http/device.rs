@@ -12,9 +12,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::App;
-use super::browser::{Posted, Visitor, encode};
+use super::browser::{Posted, Visitor, encode, read_query};
 use super::pages::{Escaped, Page, PageAnswer};
-use super::sign_in::read_query;
 
 pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(show_device, decide_device))

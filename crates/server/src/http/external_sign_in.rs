@@ -13,16 +13,16 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::header::SET_COOKIE;
 use http::{HeaderMap, Uri};
 use paddock_api::sign_in::SignInReturn;
-use paddock_engine::{Secret, sessions};
+use paddock_engine::Secret;
+use paddock_engine::sessions::{self, Tried};
 use paddock_model::error::Kind;
 use paddock_model::{Error, Timestamp};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::App;
-use super::browser::{Visitor, cookie, redirect, redirect_with_session, safe_path, set_cookie};
+use super::browser::{Visitor, cookie, read_query, redirect, redirect_with_session, safe_path, set_cookie};
 use super::pages::PageAnswer;
-use super::sign_in::read_query;
 use crate::auth::issuers::Issuer;
 use crate::auth::relying_party::{self, Flow, Returned};
 
@@ -78,16 +78,24 @@ async fn finish_sign_in(
         Err(error) => {
             if error.kind == Kind::Unauthenticated {
                 app.rates.count_failed_authentication(visitor.address)?;
-                sessions::refuse(&app.engine, visitor.actor(), &issuer.settings.id, error.code).await?;
+                let tried = Tried::Issuer(&issuer.settings.id);
+                sessions::refuse(&app.engine, visitor.actor(), tried, error.code).await?;
             }
             return Err(error.into());
         }
     };
     let before = visitor.session_secret.as_deref();
-    let opened =
-        sessions::open(&app.engine, visitor.actor(), signed_in.user, signed_in.authenticated_at, before)
-            .await;
-    let (_, session) = opened?;
+    let (user, at) = (signed_in.user.id, signed_in.authenticated_at);
+    let session = match sessions::open(&app.engine, visitor.actor(), user, at, before).await {
+        Ok((_, session)) => session,
+        Err(error) => {
+            if error.kind == Kind::Forbidden {
+                app.rates.count_failed_authentication(visitor.address)?;
+                sessions::refuse(&app.engine, visitor.actor(), Tried::Account(user), error.code).await?;
+            }
+            return Err(error.into());
+        }
+    };
     let mut response = redirect_with_session(&return_to, Some((&session, app.sign_in.session)));
     let gone = set_cookie(COOKIE, "", Duration::ZERO);
     response.headers_mut().extend(gone.map(|cookie| (SET_COOKIE, cookie)));

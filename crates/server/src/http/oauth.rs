@@ -14,22 +14,22 @@ use paddock_api::sign_in::{
     AuthorizationForm, AuthorizationServer, DeviceAuthorizationAnswer, DeviceAuthorizationRequest, KeySet,
     OAuthError, PublicKey, RevocationRequest, ShowAuthorization, Supported, TokenAnswer, TokenRequest,
 };
-use paddock_engine::audit::Actor;
+use paddock_engine::audit::{self, Actor, Refusal};
 use paddock_engine::authorizations::{self, Asked, Shown};
 use paddock_engine::tokens::Granted;
 use paddock_engine::{device_authorizations, signing_keys, tokens};
 use paddock_model::authorizations::{Client, LONGEST_REDIRECT_URI, is_challenge, loopback_port};
 use paddock_model::device_authorizations::{INTERVAL, LIFETIME as DEVICE_LIFETIME};
 use paddock_model::error::Kind;
+use paddock_model::permissions::Object;
 use paddock_model::{Error, Result};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::App;
-use super::browser::{Fields, Posted, Visitor, actor, base, encode, read_form, redirect};
+use super::browser::{Fields, Posted, Visitor, actor, base, encode, read_form, read_query, redirect};
 use super::conventions::problem::{Answer, Failure};
 use super::pages::{Escaped, Page, PageAnswer};
-use super::sign_in::read_query;
 use crate::auth::access_token;
 
 const DEVICE_CODE: &str = "urn:ietf:params:oauth:grant-type:device_code";
@@ -213,7 +213,7 @@ impl FromRequest<App> for Call {
     async fn from_request(request: Request, app: &App) -> Result<Self, Response> {
         let (parts, body) = request.into_parts();
         let (actor, address) = actor(app, &parts);
-        let base = base(app, &parts).map_err(|error| refused(app, address, error))?;
+        let base = base(app, &parts).map_err(said)?;
         let form = read_form(Request::from_parts(parts, body), app).await;
         let fields = form.map_err(IntoResponse::into_response)?;
         Ok(Call { actor, address, base, fields })
@@ -233,18 +233,35 @@ impl Call {
 }
 
 /// What is wrong, as OAuth says it; what is no fault of the client's, as everywhere else.
-fn refused(app: &App, address: IpAddr, error: Error) -> Response {
+fn said(error: Error) -> Response {
     if error.kind != Kind::Malformed {
         return Failure::from(error).into_response();
-    }
-    if error.code == "invalid_grant"
-        && let Err(too_many) = app.rates.count_failed_authentication(address)
-    {
-        return Failure::from(too_many).into_response();
     }
     tracing::info!(code = error.code, "refused a client");
     let answer = OAuthError { error: error.code.to_owned(), error_description: error.detail.to_string() };
     (StatusCode::BAD_REQUEST, Json(answer)).into_response()
+}
+
+/// The same, for what may have been a guess: that is limited, and told to the audit.
+async fn refused(app: &App, address: IpAddr, actor: Actor, error: Error) -> Response {
+    if error.code == "invalid_grant" {
+        let refusal = Refusal {
+            actor,
+            action: "tokens.create".to_owned(),
+            tenant: None,
+            object: Object::system().to_string(),
+            code: error.code.to_owned(),
+        };
+        let counted = app.rates.count_failed_authentication(address);
+        let told = match counted {
+            Ok(()) => audit::refuse(&app.engine, vec![refusal]).await,
+            too_many => too_many,
+        };
+        if let Err(error) = told {
+            return Failure::from(error).into_response();
+        }
+    }
+    said(error)
 }
 
 /// Get tokens
@@ -254,14 +271,13 @@ fn refused(app: &App, address: IpAddr, error: Error) -> Response {
     (status = 200, body = TokenAnswer, description = "The tokens."),
     (status = 400, content((OAuthError = "application/json"), (paddock_api::problem::Problem = "application/problem+json")), description = "What is wrong.")))]
 async fn token(State(app): State<App>, call: Call) -> Response {
-    let address = call.address;
-    match grant(&app, call).await {
+    match grant(&app, &call).await {
         Ok(answer) => Json(answer).into_response(),
-        Err(error) => refused(&app, address, error),
+        Err(error) => refused(&app, call.address, call.actor, error).await,
     }
 }
 
-async fn grant(app: &App, call: Call) -> Result<TokenAnswer> {
+async fn grant(app: &App, call: &Call) -> Result<TokenAnswer> {
     let (engine, client, actor) = (&app.engine, call.client()?, call.actor.clone());
     let granted = match call.need("grant_type")? {
         "authorization_code" => {
@@ -275,6 +291,7 @@ async fn grant(app: &App, call: Call) -> Result<TokenAnswer> {
         }
         "refresh_token" => tokens::refresh(engine, actor, client.id, call.need("refresh_token")?).await?,
         DEVICE_CODE => {
+            app.rates.count_poll(call.address)?;
             device_authorizations::redeem(engine, actor, client.id, call.need("device_code")?).await?
         }
         _ => {
@@ -298,7 +315,7 @@ async fn grant(app: &App, call: Call) -> Result<TokenAnswer> {
 async fn device_authorization(State(app): State<App>, call: Call) -> Response {
     match begin(&app, &call).await {
         Ok(answer) => Json(answer).into_response(),
-        Err(error) => refused(&app, call.address, error),
+        Err(error) => said(error),
     }
 }
 
@@ -327,10 +344,12 @@ async fn begin(app: &App, call: &Call) -> Result<DeviceAuthorizationAnswer> {
 async fn revoke(State(app): State<App>, call: Call) -> Response {
     let outcome = async {
         call.client()?;
-        tokens::revoke(&app.engine, call.actor.clone(), call.need("token")?).await
+        let known = tokens::revoke(&app.engine, call.actor.clone(), call.need("token")?).await?;
+        // The answer is the same, but who sends anything may be looking for something.
+        if known { Ok(()) } else { app.rates.count_failed_authentication(call.address) }
     };
     match outcome.await {
         Ok(()) => StatusCode::OK.into_response(),
-        Err(error) => refused(&app, call.address, error),
+        Err(error) => said(error),
     }
 }

@@ -11,15 +11,17 @@ use paddock_api::meta::Text;
 use paddock_api::sign_in::{
     InvitationForm, PasswordForm, ShowInvitation, ShowSignIn, SignInForm, SignOutForm,
 };
-use paddock_engine::sessions::SignedIn;
-use paddock_engine::{invitations, passwords, sessions};
+use paddock_engine::audit::{self, Refusal};
+use paddock_engine::sessions::{self, SignedIn, Tried};
+use paddock_engine::{invitations, passwords};
 use paddock_model::error::{Fault, Kind};
+use paddock_model::permissions::Object;
 use paddock_model::{Error, Result};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::App;
-use super::browser::{Fields, Posted, Visitor, redirect, redirect_with_session, safe_path};
+use super::browser::{Fields, Posted, Visitor, read_query, redirect, redirect_with_session, safe_path};
 use super::external_sign_in;
 use super::pages::{Escaped, Page, PageAnswer, STYLE};
 use crate::auth::issuers::Issuer;
@@ -137,21 +139,24 @@ async fn sign_in(State(app): State<App>, posted: Posted) -> PageAnswer<Response>
     let (login, password) = (fields.take("login"), fields.take("password"));
     let return_to = safe_path(fields.text("return_to")).unwrap_or("/").to_owned();
     let before = visitor.session_secret.as_deref();
+    // Before the password is looked at: over the limit not even the right one tells that it is.
+    if let Err(too_many) = app.rates.count_failed_authentication(visitor.address) {
+        return Ok(visitor.show(sign_in_page(&visitor, &return_to, &login).refused(&too_many)));
+    }
     match sessions::create(&app.engine, visitor.actor(), &login, password, before).await {
-        Ok((_, secret)) => Ok(redirect_with_session(&return_to, Some((&secret, app.sign_in.session)))),
-        Err(error) if is_refusal(&error) => {
-            let page = sign_in_page(&visitor, &return_to, &login);
-            // What is written down is limited like what is tried, or a stranger could fill the audit.
-            let error = match app.rates.count_failed_authentication(visitor.address) {
-                Ok(()) => {
-                    sessions::refuse(&app.engine, visitor.actor(), &login, error.code).await?;
-                    error
-                }
-                Err(too_many) => too_many,
-            };
-            Ok(visitor.show(page.refused(&error)))
+        Ok((_, secret)) => {
+            app.rates.forgive(visitor.address);
+            Ok(redirect_with_session(&return_to, Some((&secret, app.sign_in.session))))
         }
-        Err(error) => Err(error.into()),
+        Err(error) if is_refusal(&error) => {
+            let tried = Tried::Login(&login);
+            sessions::refuse(&app.engine, visitor.actor(), tried, error.code).await?;
+            Ok(visitor.show(sign_in_page(&visitor, &return_to, &login).refused(&error)))
+        }
+        Err(error) => {
+            app.rates.forgive(visitor.address);
+            Err(error.into())
+        }
     }
 }
 
@@ -211,20 +216,37 @@ async fn change_password(State(app): State<App>, posted: Posted) -> PageAnswer<R
     let Some(signed_in) = &visitor.signed_in else {
         return Ok(visitor.to_sign_in("/account/password", false));
     };
-    match replace_password(&app, &visitor, signed_in, &mut fields).await {
+    // Before the old one is looked at, as when signing in.
+    if let Err(too_many) = app.rates.count_failed_authentication(visitor.address) {
+        return Ok(visitor.show(password_page(&visitor).refused(&too_many)));
+    }
+    let replaced = replace_password(&app, &visitor, signed_in, &mut fields).await;
+    let guessed =
+        replaced.as_ref().is_err_and(|error| matches!(error.kind, Kind::Unauthenticated | Kind::TooMany));
+    if !guessed {
+        app.rates.forgive(visitor.address);
+    }
+    match replaced {
         Ok(()) => {
             let body = "<p class=\"notice\" role=\"status\">The password is changed. Everywhere else you are signed out.</p>\n\
                         <a class=\"button\" href=\"/\">Go on</a>";
             Ok(visitor.show(Page::new("Done", body.to_owned())))
         }
         Err(error) if is_refusal(&error) => {
-            if error.kind == Kind::Unauthenticated {
-                app.rates.count_failed_authentication(visitor.address)?;
+            if guessed {
+                let object = signed_in.user.object().to_string();
+                refuse(&app, &visitor, "passwords.update", object, error.code).await?;
             }
             Ok(visitor.show(password_page(&visitor).refused(&said_of_old_password(error))))
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Tells the audit what was refused. Only what was counted before, or a stranger could fill it.
+async fn refuse(app: &App, visitor: &Visitor, action: &str, object: String, code: &str) -> Result<()> {
+    let (actor, action, code) = (visitor.actor(), action.to_owned(), code.to_owned());
+    audit::refuse(&app.engine, vec![Refusal { actor, action, tenant: None, object, code }]).await
 }
 
 async fn replace_password(
@@ -261,14 +283,16 @@ async fn show_invitation(State(app): State<App>, visitor: Visitor, uri: http::Ur
     let token = query.text("token");
     match invitations::find(&app.engine, token).await {
         Ok(user) => Ok(visitor.show(invitation_page(&visitor, &user, token))),
-        Err(error) => Err(counted(&app, &visitor, error)?.into()),
+        Err(error) => Err(counted(&app, &visitor, error).await?.into()),
     }
 }
 
 /// A link that is not good may be a guess.
-fn counted(app: &App, visitor: &Visitor, error: Error) -> Result<Error> {
+async fn counted(app: &App, visitor: &Visitor, error: Error) -> Result<Error> {
     if error.kind == Kind::NotFound {
         app.rates.count_failed_authentication(visitor.address)?;
+        let object = Object::system().to_string();
+        refuse(app, visitor, "invitations.accept", object, error.code).await?;
     }
     Ok(error)
 }
@@ -297,7 +321,7 @@ async fn accept_invitation(State(app): State<App>, posted: Posted) -> PageAnswer
     let token = fields.take("token");
     let user = match invitations::find(&app.engine, &token).await {
         Ok(user) => user,
-        Err(error) => return Err(counted(&app, &visitor, error)?.into()),
+        Err(error) => return Err(counted(&app, &visitor, error).await?.into()),
     };
     let accepted = match new_password(&mut fields) {
         Ok(password) => invitations::accept(&app.engine, visitor.actor(), &token, password).await,
@@ -307,7 +331,7 @@ async fn accept_invitation(State(app): State<App>, posted: Posted) -> PageAnswer
         Ok(user) => {
             let before = visitor.session_secret.as_deref();
             let (_, secret) =
-                sessions::open(&app.engine, visitor.actor(), user, app.engine.now(), before).await?;
+                sessions::open(&app.engine, visitor.actor(), user.id, app.engine.now(), before).await?;
             Ok(redirect_with_session("/", Some((&secret, app.sign_in.session))))
         }
         Err(error) if error.kind == Kind::Invalid => {
@@ -320,9 +344,4 @@ async fn accept_invitation(State(app): State<App>, posted: Posted) -> PageAnswer
 /// What a page can say beside its form; everything else is no fault of who filled it in.
 fn is_refusal(error: &Error) -> bool {
     !matches!(error.kind, Kind::Internal | Kind::Unavailable)
-}
-
-pub fn read_query(uri: &http::Uri) -> Result<Fields> {
-    let repeated = || Error::malformed("invalid_parameter", "A parameter of the address stands twice.");
-    Fields::read(uri.query().unwrap_or_default().as_bytes()).ok_or_else(repeated)
 }

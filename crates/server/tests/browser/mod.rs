@@ -25,6 +25,15 @@ impl Browser {
         Browser { base, cookies: HashMap::new(), http: http.build().expect("a client"), origin: None }
     }
 
+    /// Behind a proxy that says that it calls from there.
+    pub fn from_address(world: &World, address: &str) -> Self {
+        let value = reqwest::header::HeaderValue::from_str(address).expect("an address");
+        let headers = [(reqwest::header::HeaderName::from_static("x-forwarded-for"), value)];
+        let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+        let http = http.default_headers(headers.into_iter().collect()).build().expect("a client");
+        Browser { http, ..Browser::new(world) }
+    }
+
     pub async fn send(&mut self, request: reqwest::RequestBuilder) -> Answer {
         let cookies: Vec<String> =
             self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();

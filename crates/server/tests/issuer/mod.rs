@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -40,6 +40,9 @@ struct Told {
     /// What is answered instead of the keys.
     instead: Mutex<Option<(u16, &'static str)>>,
     fetches: AtomicUsize,
+    /// Whether it says where it does what, and how often it was asked.
+    is_hidden: AtomicBool,
+    discoveries: AtomicUsize,
     /// What the API server says about tokens, and the last question.
     review: Mutex<Value>,
     asked: Mutex<Option<(String, Value)>>,
@@ -80,6 +83,14 @@ impl TestIssuer {
         self.told.fetches.load(Ordering::SeqCst)
     }
 
+    pub fn hide(&self, is_hidden: bool) {
+        self.told.is_hidden.store(is_hidden, Ordering::SeqCst);
+    }
+
+    pub fn discoveries(&self) -> usize {
+        self.told.discoveries.load(Ordering::SeqCst)
+    }
+
     pub fn say_of_tokens(&self, status: Value) {
         *self.told.review.lock().expect("a lock") = status;
     }
@@ -118,11 +129,16 @@ impl TestIssuer {
 }
 
 async fn discovery(State(told): State<Arc<Told>>) -> impl IntoResponse {
+    told.discoveries.fetch_add(1, Ordering::SeqCst);
+    if told.is_hidden.load(Ordering::SeqCst) {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    }
     let url = told.url.lock().expect("a lock").clone();
-    axum::Json(json!({
+    let answer = axum::Json(json!({
         "issuer": url, "jwks_uri": format!("{url}/keys"),
         "authorization_endpoint": format!("{url}/authorize"), "token_endpoint": format!("{url}/token"),
-    }))
+    }));
+    answer.into_response()
 }
 
 async fn redeem(State(told): State<Arc<Told>>) -> impl IntoResponse {
@@ -141,6 +157,7 @@ async fn publish(State(told): State<Arc<Told>>) -> impl IntoResponse {
 
 async fn review(State(told): State<Arc<Told>>, headers: HeaderMap, body: Bytes) -> impl IntoResponse {
     told.reviews.fetch_add(1, Ordering::SeqCst);
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     let credential = headers.get("authorization").map(|value| value.to_str().expect("text").to_owned());
     let question: Value = serde_json::from_slice(&body).expect("JSON");
     *told.asked.lock().expect("a lock") = Some((credential.unwrap_or_default(), question.clone()));
