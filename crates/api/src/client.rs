@@ -17,11 +17,13 @@ use crate::sign_in::OAuthError;
 mod admins;
 mod api_keys;
 mod audit;
+mod emulators;
 mod grants;
 mod groups;
 mod members;
 mod permissions;
 mod sign_in;
+mod snapshots;
 mod tenants;
 mod users;
 

@@ -12,7 +12,8 @@ pub const EXIT_CODES: &str = "\
 What the exit code of paddock says:
 
     0  done
-    1  failed: the server refused the request, or you answered no
+    1  failed: the server refused the request, you answered no, or what you
+       waited for did not come
     2  usage: the command line cannot be carried out as it is written
     3  not authenticated: there is no token, or it is not valid
     4  forbidden: your account may not do this, or is not linked yet
@@ -53,6 +54,8 @@ pub enum Failure {
     Declined,
     /// It was done, but the answer that held a secret did not arrive.
     Lost(String),
+    /// It was asked for, but did not come to be, or not in time.
+    NotReached(String),
     /// The question was answered, and the answer is no.
     NotAllowed,
     Client(client::Error),
@@ -89,7 +92,11 @@ impl Failure {
             // The reader has seen enough.
             Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Done,
             Failure::NotAllowed => Exit::NotAllowed,
-            Failure::Declined | Failure::Lost(_) | Failure::Output(_) | Failure::Runtime(_) => Exit::Failed,
+            Failure::Declined
+            | Failure::Lost(_)
+            | Failure::NotReached(_)
+            | Failure::Output(_)
+            | Failure::Runtime(_) => Exit::Failed,
         }
     }
 
@@ -123,6 +130,7 @@ impl Failure {
             Failure::NotSignedIn(_) | Failure::Client(client::Error::NoTokens(_)) => "not_signed_in",
             Failure::Declined => "declined",
             Failure::Lost(_) => "answer_lost",
+            Failure::NotReached(_) => "not_reached",
             Failure::NotAllowed => "not_allowed",
             Failure::Client(client::Error::Unreachable(_)) => "unreachable",
             Failure::Client(_) => "foreign_answer",
@@ -136,7 +144,8 @@ impl Failure {
             Failure::Usage(words)
             | Failure::NotFound(words)
             | Failure::NotSignedIn(words)
-            | Failure::Lost(words) => words.clone(),
+            | Failure::Lost(words)
+            | Failure::NotReached(words) => words.clone(),
             Failure::Declined => "you said no; nothing was changed".to_owned(),
             Failure::NotAllowed => "it is not allowed".to_owned(),
             Failure::Client(client::Error::Unreachable(error)) if error.is_timeout() => {
@@ -246,6 +255,7 @@ mod tests {
             (Failure::NotSignedIn(String::new()), Exit::NotAuthenticated),
             (Failure::Declined, Exit::Failed),
             (Failure::Lost(String::new()), Exit::Failed),
+            (Failure::NotReached(String::new()), Exit::Failed),
             (Failure::NotAllowed, Exit::NotAllowed),
             (Failure::Output(io::ErrorKind::BrokenPipe.into()), Exit::Done),
             (Failure::Output(io::ErrorKind::StorageFull.into()), Exit::Failed),

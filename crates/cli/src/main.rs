@@ -16,6 +16,7 @@ mod auth;
 mod confirmation;
 mod connection;
 mod credentials;
+mod emulators;
 mod failure;
 mod grants;
 mod groups;
@@ -25,6 +26,7 @@ mod loopback;
 mod members;
 mod output;
 mod permissions;
+mod snapshots;
 mod subjects;
 mod tenants;
 mod times;
@@ -41,6 +43,9 @@ Examples:
   Make a tenant and look at it:
     paddock tenant create acme --display-name 'Acme Motors'
     paddock tenant get acme -o yaml
+
+  Deploy an emulator and wait until it is up:
+    paddock emulator create --tenant acme --wait
 
   Let people in, and see what was done:
     paddock member add --tenant acme --login ada --role member
@@ -73,6 +78,12 @@ enum Noun {
     /// Tenants: the walls between customers
     #[command(visible_alias = "tenants", subcommand, after_help = tenants::EXAMPLES)]
     Tenant(tenants::Verb),
+    /// Emulators: devices that run
+    #[command(visible_alias = "emulators", subcommand, after_help = emulators::EXAMPLES)]
+    Emulator(emulators::Verb),
+    /// Snapshots: what emulators boot from
+    #[command(visible_alias = "snapshots", subcommand, after_help = snapshots::EXAMPLES)]
+    Snapshot(snapshots::Verb),
     /// Sign in and out
     #[command(subcommand, after_help = auth::EXAMPLES)]
     Auth(auth::Verb),
@@ -140,6 +151,8 @@ fn carry_out(line: CommandLine, output: Output) -> Result<(), Failure> {
         match line.noun {
             Noun::Tenant(verb) => tenants::run(verb, &client, output).await,
             Noun::Member(verb) => members::run(verb, &client, output).await,
+            Noun::Emulator(verb) => emulators::run(verb, &client, output).await,
+            Noun::Snapshot(verb) => snapshots::run(verb, &client, output).await,
             Noun::Group(verb) => groups::run(verb, &client, output).await,
             Noun::Grant(verb) => grants::run(verb, &client, output).await,
             Noun::User(verb) => users::run(verb, &client, output).await,

@@ -153,7 +153,7 @@ impl Row for Tenant {
         Column::new("DISPLAY NAME", |tenant| tenant.display_name.clone()),
         Column::new("CREATED", |tenant| tenant.created_at.clone()),
         Column::wide("UPDATED", |tenant| tenant.updated_at.clone()),
-        Column::wide("LABELS", labels),
+        Column::wide("LABELS", |tenant| labels(&tenant.labels)),
     ];
 
     fn name(&self) -> &str {
@@ -262,11 +262,13 @@ impl Changes {
     }
 }
 
-fn labels(tenant: &Tenant) -> String {
-    tenant.labels.0.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+/// Labels, as a table shows them.
+pub fn labels(labels: &Labels) -> String {
+    labels.0.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
 }
 
-fn label(text: &str) -> Result<(String, String), &'static str> {
+/// A label, as a command line takes it.
+pub fn label(text: &str) -> Result<(String, String), &'static str> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("write key=value"),

@@ -29,11 +29,27 @@ pub fn seconds(text: &str) -> Result<u64, &'static str> {
     u64::try_from(duration.as_secs()).map_err(|_| FORM)
 }
 
+/// How long ago a time of the server was, in its largest unit.
+pub fn age(since: &str) -> String {
+    since.parse().map(|since| age_at(since, Timestamp::now())).unwrap_or_default()
+}
+
+fn age_at(since: Timestamp, now: Timestamp) -> String {
+    // The clocks of two machines differ a little.
+    let seconds = now.duration_since(since).as_secs().max(0);
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86400 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86400),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use jiff::Zoned;
 
-    use super::{at, seconds};
+    use super::{age_at, at, seconds};
 
     #[test]
     fn a_moment_is_a_time_a_day_or_so_long_ago() {
@@ -54,6 +70,21 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(at(text, &now).ok().map(|time| time.to_string()).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_age_is_shown_in_its_largest_unit() {
+        let now = "2026-11-15T04:00:00Z".parse().expect("a time");
+        for (since, expected) in [
+            ("2026-11-15T03:59:59.5Z", "0s"),
+            ("2026-11-15T03:59:01Z", "59s"),
+            ("2026-11-15T03:01:00Z", "59m"),
+            ("2026-11-14T05:00:00Z", "23h"),
+            ("2026-11-01T04:00:00Z", "14d"),
+            ("2026-11-15T04:00:09Z", "0s"),
+        ] {
+            assert_eq!(age_at(since.parse().expect("a time"), now), expected, "{since}");
         }
     }
 
