@@ -148,7 +148,7 @@ pub struct NewUser {
 pub async fn create(engine: &Engine, caller: &Caller, new: NewUser) -> Result<(User, Option<Invited>)> {
     let now = engine.now();
     let mut tx = engine.store.begin().await?;
-    permissions::require(engine, caller, Relation::Admin, &Object::system())?;
+    permissions::require(engine, caller, Relation::CanManageUsers, &Object::system())?;
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
         return Ok((earlier, None));
     }
@@ -249,7 +249,7 @@ pub async fn update(
     expected.require(user.generation)?;
     let changed = user.clone().changed(spec, engine.now());
     if user.disabled_at.is_some() != changed.disabled_at.is_some() {
-        permissions::require(engine, caller, Relation::Admin, &Object::system())?;
+        permissions::require(engine, caller, Relation::CanManageUsers, &Object::system())?;
         if changed.disabled_at.is_some() {
             let closed = [user.holds_account()];
             permissions::require_an_admin_left(&mut tx, &Object::system().thing(), &closed).await?;

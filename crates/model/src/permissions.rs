@@ -41,6 +41,7 @@ relations! {
     CanManageGrants = "can_manage_grants",
     CanManageGroups = "can_manage_groups",
     CanManageMembers = "can_manage_members",
+    CanManageUsers = "can_manage_users",
     CanUpdate = "can_update",
     CanView = "can_view",
     CanViewAudit = "can_view_audit",

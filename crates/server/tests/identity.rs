@@ -415,6 +415,35 @@ async fn a_sign_in_of_long_ago_does_not_delete_a_tenant() {
 }
 
 #[tokio::test]
+async fn a_sign_in_of_long_ago_gives_nobody_a_password() {
+    for on in BOTH {
+        let world = World::new(on).await;
+        let (me, ada) =
+            (world.call("GET", "/api/v1/whoami", None).await.expect(200).id(), world.user("ada").await);
+        world.clock.advance(Duration::from_secs(3600));
+        let user = paddock_model::users::UserId::parse(&me).expect("an id");
+        let long_ago = world.server.engine.now() - Duration::from_secs(3600);
+        let stale = paddock_server::auth::access_token::mint(&world.server.engine, user, long_ago)
+            .await
+            .expect("a token");
+        let fresh = world.token_of(&me).await;
+        let account = format!("/api/v1/users/{ada}");
+        for (method, path, body, status) in [
+            ("POST", "/api/v1/users".to_owned(), Some(json!({ "login": "eve" })), 201),
+            ("POST", format!("{account}/invitations"), None, 201),
+            ("PUT", account.clone(), Some(json!({ "name": "Ada", "disabled": true })), 200),
+            ("PUT", account.clone(), Some(json!({ "name": "Ada", "disabled": false })), 200),
+        ] {
+            let refused = world.call_as(&stale, method, &path, body.clone()).await.expect(403);
+            assert_eq!(refused.code(), "reauthentication_required", "{method} {path}");
+            world.call_as(&fresh, method, &path, body).await.expect(status);
+        }
+        // A name is no way in.
+        world.call_as(&stale, "PUT", &account, Some(json!({ "name": "Ada" }))).await.expect(200);
+    }
+}
+
+#[tokio::test]
 async fn a_user_changes_themself_but_not_their_rights() {
     for on in BOTH {
         let world = World::new(on).await;
