@@ -115,13 +115,22 @@ async fn read_all(tx: &mut Tx) -> paddock_store::Result<Known> {
 async fn follow(permissions: Weak<Permissions>, mut news: Watch) {
     loop {
         news.changed().await;
-        let Some(permissions) = permissions.upgrade() else { return };
-        let _reading = permissions.reading.lock().await;
-        if let Err(error) = permissions.refresh().await {
-            tracing::warn!(%error, "could not read changed permissions; the next change or request tries again");
+        // Who has been told of a change and cannot read it would decide on what was: until it works.
+        loop {
+            let Some(permissions) = permissions.upgrade() else { return };
+            let reading = permissions.reading.lock().await;
+            match permissions.refresh().await {
+                Ok(()) => break,
+                Err(error) => tracing::warn!(%error, "could not read changed permissions; in a second again"),
+            }
+            drop(reading);
+            drop(permissions);
+            tokio::time::sleep(FOLLOW_AGAIN).await;
         }
     }
 }
+
+const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
 
 /// Whether the subject holds the relation on the object.
 pub fn holds(engine: &Engine, subject: &Thing, relation: &str, object: &Thing) -> bool {
@@ -306,17 +315,28 @@ fn askable(relation: &str, object: &str) -> Result<Thing, Unknown> {
 }
 
 /// Lets the caller ask about someone else: on things of tenants whose members it may see, and on nothing else.
+/// What is foreign is answered like what is absent; only the audit is told which it was.
 pub fn require_insight<'a>(
     engine: &Engine,
     caller: &Caller,
     objects: impl Iterator<Item = &'a str>,
 ) -> Result<()> {
+    let may = |relation: Relation, object: &Object| {
+        decide(engine, caller, relation.name(), &object.thing()) == Decision::Allowed
+    };
+    if may(Relation::Admin, &Object::system()) {
+        return Ok(());
+    }
     for object in objects {
-        let tenant = Thing::parse(object).and_then(|thing| tenant_of(engine, &thing));
-        let relation = Relation::CanViewMembers;
-        match tenant {
-            Some(tenant) => require(engine, caller, relation, &tenant.object())?,
-            None => require(engine, caller, Relation::Admin, &Object::system())?,
+        let thing = Thing::parse(object);
+        let tenant = thing.as_ref().and_then(|thing| tenant_of(engine, thing));
+        if !tenant.is_some_and(|tenant| may(Relation::CanViewMembers, &tenant.object())) {
+            let detail = "You may ask about others only on things of tenants whose members you see.";
+            let refused = Error::forbidden(detail);
+            return Err(match thing {
+                Some(thing) => refused.about(thing.to_string()),
+                None => refused,
+            });
         }
     }
     Ok(())

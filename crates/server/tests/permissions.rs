@@ -129,3 +129,37 @@ async fn a_change_is_seen_by_the_other_replica_within_a_second() {
     let answer = there.call("POST", CHECK, Some(later)).await.expect(200).json();
     assert_eq!(answer["allowed"], true);
 }
+
+#[tokio::test]
+async fn who_asks_about_others_cannot_tell_a_foreign_thing_from_an_absent_one() {
+    for on in BOTH {
+        let world = World::new(on).await;
+        let (acme, other) = (world.tenant("acme").await, world.tenant("other").await);
+        let theirs = world.group(&other, "theirs").await;
+        let ada = world.user("ada").await;
+        world.join(&acme, &ada, "admin").await;
+        let token = world.token_of(&ada).await;
+        let subject = "service_account:cluster/ci/runner";
+        let question = |relation: &str, object: &str| json!({ "relation": relation, "object": object, "subject": subject });
+        let mut answers = Vec::new();
+        for (relation, object) in [
+            ("can_view", format!("group:{theirs}")),
+            ("can_view", "group:grp_01jcr8e8v0e9bvqz3tz4d0wq2h".to_owned()),
+            ("can_view", "emulator:emu_01jcr8e8v0e9bvqz3tz4d0wq2h".to_owned()),
+            ("can_view", format!("tenant:{other}")),
+            ("can_view", "tenant:ten_01jcr8e8v0e9bvqz3tz4d0wq2h".to_owned()),
+            ("admin", "system:paddock".to_owned()),
+        ] {
+            let refused =
+                world.call_as(&token, "POST", CHECK, Some(question(relation, &object))).await.expect(403);
+            assert!(!refused.text.contains(&other) && !refused.text.contains(&object), "{}", refused.text);
+            answers.push(refused.text.replace(refused.header("x-request-id"), ""));
+            // A global admin sees everything, and that nothing is there.
+            let answer = world.call("POST", CHECK, Some(question(relation, &object))).await.expect(200);
+            assert_eq!(answer.json()["allowed"], false, "{object}");
+        }
+        assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:#?}");
+        let mine = question("can_view", &format!("tenant:{acme}"));
+        world.call_as(&token, "POST", CHECK, Some(mine)).await.expect(200);
+    }
+}
