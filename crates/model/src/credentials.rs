@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::Timestamp;
+use crate::tenants::TenantId;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
@@ -20,6 +21,8 @@ pub struct Credential {
     /// When the person behind it last proved to be there, if the issuer says so.
     pub authenticated_at: Option<Timestamp>,
     pub ceiling: Ceiling,
+    /// The only tenant whose things it opens; none for one that goes wherever its holder may.
+    pub tenant: Option<TenantId>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -101,6 +104,7 @@ impl Credential {
             expires_at: None,
             authenticated_at: None,
             ceiling: Ceiling::Everything,
+            tenant: None,
         }
     }
 

@@ -163,3 +163,20 @@ async fn who_asks_about_others_cannot_tell_a_foreign_thing_from_an_absent_one() 
         world.call_as(&token, "POST", CHECK, Some(mine)).await.expect(200);
     }
 }
+
+#[tokio::test]
+async fn a_question_is_no_larger_than_64_kib() {
+    let world = World::new(On::Sqlite).await;
+    let check = |padding: usize| {
+        let body = json!({ "relation": "admin", "object": "system:paddock" }).to_string();
+        body + &" ".repeat(padding)
+    };
+    let send = async |body: String| {
+        let request =
+            world.request("POST", CHECK, None).header("content-type", "application/json").body(body);
+        world.send(request).await
+    };
+    let length = check(0).len();
+    send(check((64 << 10) - length)).await.expect(200);
+    assert_eq!(send(check((64 << 10) - length + 1)).await.expect(413).code(), "body_too_large");
+}

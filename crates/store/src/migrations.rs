@@ -15,6 +15,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "relations", script: include_str!("../migrations/0002_relations.sql") },
     Migration { name: "identity", script: include_str!("../migrations/0003_identity.sql") },
     Migration { name: "sign_in", script: include_str!("../migrations/0004_sign_in.sql") },
+    Migration { name: "user_home", script: include_str!("../migrations/0007_user_home.sql") },
 ];
 
 const JOURNAL: &str = "
