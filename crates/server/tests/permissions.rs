@@ -180,3 +180,40 @@ async fn a_question_is_no_larger_than_64_kib() {
     send(check((64 << 10) - length)).await.expect(200);
     assert_eq!(send(check((64 << 10) - length + 1)).await.expect(413).code(), "body_too_large");
 }
+
+#[tokio::test]
+async fn a_replica_that_could_not_read_a_change_tries_again_by_itself() {
+    let database = world::new_postgres_database().await;
+    let folder = std::sync::Arc::new(tempfile::tempdir().expect("a folder"));
+    let world = World::on_database(folder, &database, &[], paddock_engine::reconcile::LOOPS).await;
+    let tenant = world.tenant("acme").await;
+    let ada = world.user("ada").await;
+    let token = world.token_of(&ada).await;
+    let object = format!("tenant:{tenant}");
+    assert!(!world.may(&token, "member", &object).await);
+    let (client, connection) =
+        tokio_postgres::connect(&database, tokio_postgres::NoTls).await.expect("a server");
+    tokio::spawn(connection);
+    // Another replica gives a role at a moment in which this one cannot read of it, and nobody says so again.
+    let change = format!(
+        "BEGIN;
+        UPDATE relation_revision SET revision = revision + 1;
+        INSERT INTO relations (object, relation, subject, created_at) VALUES ('{object}', 'member', 'user:{ada}', now());
+        INSERT INTO relation_changes (revision, given, object, relation, subject)
+            SELECT revision, 1, '{object}', 'member', 'user:{ada}' FROM relation_revision;
+        ALTER TABLE relation_changes RENAME TO hidden;
+        NOTIFY paddock_changes, 'relations';
+        COMMIT"
+    );
+    client.batch_execute(&change).await.expect("changed");
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    assert!(!world.may(&token, "member", &object).await, "it could read all the same");
+    client.batch_execute("ALTER TABLE hidden RENAME TO relation_changes").await.expect("there again");
+    for _ in 0..100 {
+        if world.may(&token, "member", &object).await {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("it still decides on what was");
+}
