@@ -115,7 +115,12 @@ pub struct GroupMemberSpec {
     )]
     pub group_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 200, pattern = "^[^\\s#*:]+$", examples("cluster/ci/runner"), nullable = false)]
+    #[schema(
+        max_length = 200,
+        pattern = "^[A-Za-z0-9.-]+(/[A-Za-z0-9._@+=~-]+)+$",
+        examples("cluster/ci/runner"),
+        nullable = false
+    )]
     pub service_account: Option<String>,
 }
 

@@ -33,7 +33,7 @@ pub async fn list(
 
 /// Makes someone an admin of everything. Repeated, it changes nothing.
 pub async fn create(engine: &Engine, caller: &Caller, subject: Subject) -> Result<Admin> {
-    let mut tx = engine.store.begin().await?;
+    let mut tx = engine.begin_relations().await?;
     permissions::require(engine, caller, Relation::CanManageAdmins, &Object::system())?;
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, engine.now()).await? {
         return Ok(earlier);
@@ -53,9 +53,8 @@ pub async fn create(engine: &Engine, caller: &Caller, subject: Subject) -> Resul
 }
 
 pub async fn delete(engine: &Engine, caller: &Caller, subject: &Subject) -> Result<()> {
-    let mut tx = engine.store.begin().await?;
+    let mut tx = engine.begin_relations().await?;
     permissions::require(engine, caller, Relation::CanManageAdmins, &Object::system())?;
-    relations::hold(&mut tx).await?;
     let tuple = Object::system().given_to("admin", Holder::One(subject.thing()));
     let gone = std::slice::from_ref(&tuple);
     permissions::require_an_admin_left(&mut tx, &Object::system().thing(), gone).await?;
@@ -72,11 +71,9 @@ async fn list_holders(tx: &mut Tx, page: &PageRequest<String>) -> Result<Page<re
 }
 
 async fn find(tx: &mut Tx, subject: &Subject) -> Result<Admin> {
-    let text = subject.to_string();
-    let page = PageRequest { limit: 200, after: Some(text[..text.len() - 1].to_owned()) };
-    let holders = list_holders(tx, &page).await?;
-    let found = name(tx, holders.items).await?.into_iter().find(|admin| admin.subject == *subject);
-    found.ok_or_else(|| Error::not_found("admin"))
+    let holder = Holder::One(subject.thing());
+    let given = relations::find_holder(tx, &Object::system().thing(), ["admin"; 4], &holder).await?;
+    name(tx, given.into_iter().collect()).await?.pop().ok_or_else(|| Error::not_found("admin"))
 }
 
 async fn name(tx: &mut Tx, holders: Vec<relations::Given>) -> Result<Vec<Admin>> {

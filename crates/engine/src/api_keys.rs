@@ -43,7 +43,7 @@ pub async fn get(engine: &Engine, caller: &Caller, id: ApiKeyId) -> Result<ApiKe
 
 /// Makes a key. It is told once, and not again to a request that is repeated.
 pub async fn create(engine: &Engine, caller: &Caller, spec: ApiKeySpec) -> Result<(ApiKey, Option<Secret>)> {
-    let tenant = tenants::get(engine, caller, spec.tenant).await?;
+    tenants::get(engine, caller, spec.tenant).await?;
     let now = engine.now();
     let Some(owner) = caller.subject.user() else {
         return Err(Error::forbidden(
@@ -51,6 +51,8 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: ApiKeySpec) -> Resul
         ));
     };
     let mut tx = engine.store.begin().await?;
+    // Held until the key is there: the tenant may have gone since, but does not go now.
+    let tenant = tenants::find_to_change(engine, &mut tx, caller, spec.tenant).await?;
     permissions::require(engine, caller, Relation::CanCreateDevice, &tenant.object())?;
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
         return Ok((earlier, None));

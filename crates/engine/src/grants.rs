@@ -47,7 +47,7 @@ pub async fn create(
     relation: &str,
 ) -> Result<Grant> {
     let now = engine.now();
-    let mut tx = engine.store.begin().await?;
+    let mut tx = engine.begin_relations().await?;
     let group = groups::find_to_change(engine, &mut tx, caller, id).await?;
     permissions::require(engine, caller, Relation::CanManageGrants, &group.object())?;
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
@@ -59,10 +59,8 @@ pub async fn create(
         audit::record(engine, &mut tx, caller, "grants.create", Some(group.tenant), group.object(), details)
             .await?;
     }
-    let after = (tuple.object.to_string(), relation[..relation.len() - 1].to_owned());
-    let page = PageRequest { limit: 1, after: Some(after) };
-    let held = relations::list_holdings(&mut tx, &group.everyone(), &page).await?;
-    let since = held.items.first().map_or(now, |held| held.since);
+    let held = relations::find_holder(&mut tx, &tuple.object, [relation; 4], &tuple.holder).await?;
+    let since = held.map_or(now, |held| held.since);
     let grant = Grant { object: tuple.object, relation: relation.to_owned(), since };
     idempotency_keys::remember(&mut tx, caller, &grant).await?;
     engine.commit(tx).await?;
@@ -76,8 +74,7 @@ pub async fn delete(
     object: &str,
     relation: &str,
 ) -> Result<()> {
-    let mut tx = engine.store.begin().await?;
-    relations::hold(&mut tx).await?;
+    let mut tx = engine.begin_relations().await?;
     let group = groups::find_to_change(engine, &mut tx, caller, id).await?;
     permissions::require(engine, caller, Relation::CanManageGrants, &group.object())?;
     let absent = || Error::not_found("grant");

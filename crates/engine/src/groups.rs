@@ -30,9 +30,9 @@ pub async fn list(
 }
 
 pub async fn create(engine: &Engine, caller: &Caller, tenant: TenantId, spec: GroupSpec) -> Result<Group> {
-    let tenant = tenants::get(engine, caller, tenant).await?;
     let now = engine.now();
-    let mut tx = engine.store.begin().await?;
+    let mut tx = engine.begin_relations().await?;
+    let tenant = tenants::find(engine, &mut tx, caller, tenant).await?;
     permissions::require(engine, caller, Relation::CanManageGroups, &tenant.object())?;
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
         return Ok(earlier);
@@ -49,7 +49,7 @@ pub async fn create(engine: &Engine, caller: &Caller, tenant: TenantId, spec: Gr
 }
 
 pub async fn get(engine: &Engine, caller: &Caller, id: GroupId) -> Result<Group> {
-    let scope = permissions::scope_of(engine, caller, Relation::CanViewMembers);
+    let scope = scope_at(engine, caller, id);
     let group = groups::find(&mut engine.store.read().await?, &scope, id).await?;
     group.ok_or_else(|| permissions::invisible(engine, "group", &id.object()))
 }
@@ -86,8 +86,7 @@ pub async fn update(
 
 /// The group goes, and with it all that was given to it.
 pub async fn delete(engine: &Engine, caller: &Caller, id: GroupId, expected: &Expected) -> Result<()> {
-    let mut tx = engine.store.begin().await?;
-    relations::hold(&mut tx).await?;
+    let mut tx = engine.begin_relations().await?;
     let group = find_to_change(engine, &mut tx, caller, id).await?;
     permissions::require(engine, caller, Relation::CanDelete, &group.object())?;
     expected.require(group.generation)?;
@@ -157,8 +156,7 @@ pub async fn add_member(
     member: GroupMember,
 ) -> Result<NamedMember> {
     let now = engine.now();
-    let mut tx = engine.store.begin().await?;
-    relations::hold(&mut tx).await?;
+    let mut tx = engine.begin_relations().await?;
     let group = find_to_change(engine, &mut tx, caller, id).await?;
     permissions::require(engine, caller, Relation::CanManageMembers, &group.object())?;
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
@@ -192,8 +190,7 @@ pub async fn remove_member(
     id: GroupId,
     member: &GroupMember,
 ) -> Result<()> {
-    let mut tx = engine.store.begin().await?;
-    relations::hold(&mut tx).await?;
+    let mut tx = engine.begin_relations().await?;
     let group = find_to_change(engine, &mut tx, caller, id).await?;
     permissions::require(engine, caller, Relation::CanManageMembers, &group.object())?;
     let tuple = group.object().given_to("member", member.holder());
@@ -269,12 +266,8 @@ async fn list_holders(
 }
 
 async fn find_member(tx: &mut Tx, group: &Group, member: &GroupMember) -> Result<NamedMember> {
-    let text = member.holder().to_string();
-    let page = PageRequest { limit: 200, after: Some(text[..text.len() - 1].to_owned()) };
-    let holders = list_holders(tx, group, &page).await?;
-    let found = holders.items.into_iter().find(|given| given.holder.to_string() == text);
-    let found = found.ok_or_else(|| Error::not_found("member"))?;
-    name(tx, group, vec![found]).await?.pop().ok_or_else(|| Error::not_found("member"))
+    let found = relations::find_holder(tx, &group.object().thing(), ["member"; 4], &member.holder()).await?;
+    name(tx, group, found.into_iter().collect()).await?.pop().ok_or_else(|| Error::not_found("member"))
 }
 
 async fn name(tx: &mut Tx, group: &Group, holders: Vec<relations::Given>) -> Result<Vec<NamedMember>> {
@@ -309,13 +302,21 @@ async fn name(tx: &mut Tx, group: &Group, holders: Vec<relations::Given>) -> Res
     Ok(named.collect())
 }
 
+/// The group's tenant, if the caller sees who is in it.
+fn scope_at(engine: &Engine, caller: &Caller, id: GroupId) -> Scope {
+    match permissions::tenant_of(engine, &id.object().thing()) {
+        Some(tenant) => permissions::scope_at(engine, caller, Relation::CanViewMembers, tenant),
+        None => Scope::Tenants(Vec::new()),
+    }
+}
+
 pub(crate) async fn find_to_change(
     engine: &Engine,
     tx: &mut Tx,
     caller: &Caller,
     id: GroupId,
 ) -> Result<Group> {
-    let scope = permissions::scope_of(engine, caller, Relation::CanViewMembers);
+    let scope = scope_at(engine, caller, id);
     let group = groups::find_to_change(tx, &scope, id).await?;
     group.ok_or_else(|| permissions::invisible(engine, "group", &id.object()))
 }

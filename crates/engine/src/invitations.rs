@@ -25,7 +25,7 @@ pub struct Invited {
 /// A new link for an account here; an earlier one, and nothing else, stops working. It is told once.
 pub async fn create(engine: &Engine, caller: &Caller, id: UserId) -> Result<Option<Invited>> {
     let mut tx = engine.store.begin().await?;
-    permissions::require(engine, caller, Relation::Admin, &Object::system())?;
+    permissions::require(engine, caller, Relation::CanManageUsers, &Object::system())?;
     if idempotency_keys::recall::<Value>(&mut tx, caller, engine.now()).await?.is_some() {
         // It was told once.
         return Ok(None);

@@ -26,11 +26,12 @@ pub mod tokens;
 pub mod users;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use paddock_model::lifetimes::Lifetimes;
 use paddock_model::ports::{Clock, Random};
 use paddock_model::{Error, Result, Timestamp};
-use paddock_store::{Store, Tx};
+use paddock_store::{Store, Tx, relations};
 
 use crate::devices::Devices;
 use crate::permissions::Permissions;
@@ -100,6 +101,25 @@ impl Engine {
     pub fn with_lifetimes(mut self, lifetimes: Lifetimes) -> Engine {
         self.lifetimes = lifetimes;
         self
+    }
+
+    /// A transaction that changes relations: it holds them before any row, as all others do, and decides on the newest.
+    pub(crate) async fn begin_relations(&self) -> Result<Tx> {
+        /// After so many, what is in memory must do: it is behind by commits that are under way.
+        const TRIES: usize = 100;
+        for _ in 0..TRIES {
+            let mut tx = self.store.begin().await?;
+            relations::hold(&mut tx).await?;
+            if self.permissions.catch_up(&mut tx).await? {
+                return Ok(tx);
+            }
+            // What was written before waits for the disk, and that waits for the writer.
+            drop(tx);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let mut tx = self.store.begin().await?;
+        relations::hold(&mut tx).await?;
+        Ok(tx)
     }
 
     /// Commits; whoever is told of it finds permissions as they are now.

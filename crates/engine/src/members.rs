@@ -13,6 +13,7 @@ use paddock_store::{Tx, api_keys, relations, users as user_rows};
 use serde_json::json;
 
 use crate::invitations::Invited;
+use crate::permissions::Decision;
 use crate::users::NewUser;
 use crate::{Engine, audit, idempotency_keys, permissions, tenants, users};
 
@@ -71,16 +72,15 @@ pub async fn add(
     newcomer: Newcomer,
     role: Role,
 ) -> Result<Added> {
-    let tenant = tenants::get(engine, caller, tenant).await?;
     let now = engine.now();
-    let mut tx = engine.store.begin().await?;
+    let mut tx = engine.begin_relations().await?;
+    let tenant = tenants::find(engine, &mut tx, caller, tenant).await?;
     permissions::require(engine, caller, Relation::CanManageMembers, &tenant.object())?;
     if let Some((member, new)) = idempotency_keys::recall::<(Member, bool)>(&mut tx, caller, now).await? {
         let member = name(&mut tx, vec![member]).await?.remove(0);
         return Ok(Added { member, new, invited: None });
     }
-    relations::hold(&mut tx).await?;
-    let (subject, invited) = settle(engine, &mut tx, newcomer).await?;
+    let (subject, invited) = settle(engine, &mut tx, caller, tenant.id, newcomer).await?;
     let holder = Holder::One(subject.thing());
     let before = roles(&mut tx, tenant.object(), &holder).await?;
     let wanted = tenant.object().given_to(role.relation(), holder.clone());
@@ -104,12 +104,11 @@ pub async fn add(
 
 /// Takes everything from someone that they have in the tenant: roles, groups, grants, keys. One may leave oneself.
 pub async fn remove(engine: &Engine, caller: &Caller, tenant: TenantId, subject: &Subject) -> Result<()> {
-    let tenant = tenants::get(engine, caller, tenant).await?;
+    let mut tx = engine.begin_relations().await?;
+    let tenant = tenants::find(engine, &mut tx, caller, tenant).await?;
     if caller.subject != *subject {
         permissions::require(engine, caller, Relation::CanManageMembers, &tenant.object())?;
     }
-    let mut tx = engine.store.begin().await?;
-    relations::hold(&mut tx).await?;
     let holder = Holder::One(subject.thing());
     let mut gone = Vec::new();
     for tuple in relations::held_by(&mut tx, &holder).await? {
@@ -133,22 +132,58 @@ pub async fn remove(engine: &Engine, caller: &Caller, tenant: TenantId, subject:
     engine.commit(tx).await
 }
 
-async fn settle(engine: &Engine, tx: &mut Tx, newcomer: Newcomer) -> Result<(Subject, Option<Invited>)> {
+async fn settle(
+    engine: &Engine,
+    tx: &mut Tx,
+    caller: &Caller,
+    tenant: TenantId,
+    newcomer: Newcomer,
+) -> Result<(Subject, Option<Invited>)> {
     match newcomer {
         Newcomer::Known(Subject::User(id)) => {
-            Ok((Subject::from(&users::named(tx, id, "/userId").await?), None))
+            let user = users::named(tx, id, "/userId").await?;
+            require_at_home(engine, tx, caller, tenant, &user).await?;
+            Ok((Subject::from(&user), None))
         }
         Newcomer::Known(machine) => Ok((machine, None)),
         Newcomer::Login(login) => match user_rows::find_by_login(tx, &login).await? {
-            Some(user) if user.disabled_at.is_none() => Ok((Subject::from(&user), None)),
+            Some(user) if user.disabled_at.is_none() => {
+                require_at_home(engine, tx, caller, tenant, &user).await?;
+                Ok((Subject::from(&user), None))
+            }
             Some(_) => Err(users::unknown("/login")),
             None => {
                 let new = NewUser { name: login.clone(), login, email: None };
-                let (user, invited) = users::insert_invited(engine, tx, new).await?;
+                // Whoever invites gets the link, and with it the password: of an account that others may take for
+                // someone else's only who may give out any.
+                let home = (manages_users(engine, caller) != Decision::Allowed).then_some(tenant);
+                let (user, invited) = users::insert_invited(engine, tx, new, home).await?;
                 Ok((Subject::from(&user), Some(invited)))
             }
         },
     }
+}
+
+fn manages_users(engine: &Engine, caller: &Caller) -> Decision {
+    permissions::decide(engine, caller, Relation::CanManageUsers.name(), &Object::system().thing())
+}
+
+/// An account that another tenant's admin has made is let in by a platform admin only, and then is free.
+async fn require_at_home(
+    engine: &Engine,
+    tx: &mut Tx,
+    caller: &Caller,
+    tenant: TenantId,
+    user: &User,
+) -> Result<()> {
+    if user.home.is_none_or(|home| home == tenant) {
+        return Ok(());
+    }
+    if manages_users(engine, caller) == Decision::Missing {
+        return Err(Error::conflict("login_taken", "The login is taken; ask a platform admin."));
+    }
+    permissions::require(engine, caller, Relation::CanManageUsers, &Object::system())?;
+    Ok(user_rows::set_free(tx, user.id).await?)
 }
 
 /// Whether a thing is the tenant, or one of its things.
@@ -171,13 +206,9 @@ async fn roles(tx: &mut Tx, tenant: Object, holder: &Holder) -> Result<Vec<Tuple
 }
 
 async fn find(tx: &mut Tx, tenant: Object, subject: &Subject) -> Result<Named> {
-    // The page that begins just before the subject holds it first, if it is there.
-    let text = Holder::One(subject.thing()).to_string();
-    let after = text[..text.len() - 1].to_owned();
-    let page = PageRequest { limit: 200, after: Some(after) };
-    let holders = relations::list_holders(tx, &tenant.thing(), ROLES, &page).await?;
-    let member = holders.items.into_iter().filter_map(read).find(|member| member.holder.to_string() == text);
-    let member = member.ok_or_else(|| Error::not_found("member"))?;
+    let holder = Holder::One(subject.thing());
+    let given = relations::find_holder(tx, &tenant.thing(), ROLES, &holder).await?;
+    let member = given.and_then(read).ok_or_else(|| Error::not_found("member"))?;
     Ok(name(tx, vec![member]).await?.remove(0))
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::Duration;
 
 use paddock_model::caller::Caller;
-use paddock_model::credentials::Limit;
+use paddock_model::credentials::{Credential, Limit};
 use paddock_model::emulators::{EmulatorId, EmulatorScope};
 use paddock_model::error::Kind;
 use paddock_model::groups::GroupId;
@@ -17,7 +17,7 @@ use paddock_model::permissions::{Object, Relation};
 use paddock_model::scopes::Scope;
 use paddock_model::subjects::Subject;
 use paddock_model::tenants::TenantId;
-use paddock_model::{Error, Result};
+use paddock_model::{Error, Result, Timestamp};
 use paddock_store::relations::Change;
 use paddock_store::{Store, Tx, Watch, relations};
 
@@ -64,17 +64,34 @@ impl Permissions {
         if self.known().revision >= revision { Ok(()) } else { self.refresh().await }
     }
 
+    /// Learns what the transaction sees, which holds the relations. It reads by that alone: another connection may
+    /// be one that waits for it. False where the newest changes are not on disk yet.
+    pub async fn catch_up(&self, tx: &mut Tx) -> paddock_store::Result<bool> {
+        let (revision, since) = (relations::revision(tx).await?, self.known().revision);
+        if since < revision && self.store.is_shared() {
+            let changes = relations::changes_since(tx, since).await?;
+            match changes.first() {
+                Some(first) if first.revision == since + 1 => self.apply(&changes),
+                _ => self.replace(read_all(tx).await?),
+            }
+        }
+        Ok(self.known().revision >= revision)
+    }
+
+    fn replace(&self, all: Known) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if all.revision > known.revision {
+            *known = all;
+        }
+    }
+
     /// Applies what has changed since.
     async fn refresh(&self) -> paddock_store::Result<()> {
         let since = self.known().revision;
         let changes = relations::changes_since(&mut self.store.read().await?, since).await?;
         if changes.first().is_some_and(|first| first.revision > since + 1) {
             // Away for so long that the account of changes does not reach back: all anew.
-            let all = read_all(&mut self.store.read().await?).await?;
-            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-            if all.revision > known.revision {
-                *known = all;
-            }
+            self.replace(read_all(&mut self.store.read().await?).await?);
             return Ok(());
         }
         self.apply(&changes);
@@ -116,13 +133,22 @@ async fn read_all(tx: &mut Tx) -> paddock_store::Result<Known> {
 async fn follow(permissions: Weak<Permissions>, mut news: Watch) {
     loop {
         news.changed().await;
-        let Some(permissions) = permissions.upgrade() else { return };
-        let _reading = permissions.reading.lock().await;
-        if let Err(error) = permissions.refresh().await {
-            tracing::warn!(%error, "could not read changed permissions; the next change or request tries again");
+        // Who has been told of a change and cannot read it would decide on what was: until it works.
+        loop {
+            let Some(permissions) = permissions.upgrade() else { return };
+            let reading = permissions.reading.lock().await;
+            match permissions.refresh().await {
+                Ok(()) => break,
+                Err(error) => tracing::warn!(%error, "could not read changed permissions; in a second again"),
+            }
+            drop(reading);
+            drop(permissions);
+            tokio::time::sleep(FOLLOW_AGAIN).await;
         }
     }
 }
+
+const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
 
 /// Whether the subject holds the relation on the object.
 pub fn holds(engine: &Engine, subject: &Thing, relation: &str, object: &Thing) -> bool {
@@ -148,10 +174,23 @@ pub fn decide(engine: &Engine, caller: &Caller, relation: &str, object: &Thing) 
     if !holds(engine, &caller.subject.thing(), relation, object) {
         return Decision::Missing;
     }
-    match caller.credential.limit(&object.kind, relation, engine.now()) {
+    let known = engine.permissions.known();
+    match limit(&known.tuples, &caller.credential, relation, object, engine.now()) {
         Some(limit) => Decision::Limited(limit),
         None => Decision::Allowed,
     }
+}
+
+/// What the credential does not open, by its ceiling or because it is tied to another tenant.
+fn limit(
+    tuples: &Tuples,
+    credential: &Credential,
+    relation: &str,
+    object: &Thing,
+    now: Timestamp,
+) -> Option<Limit> {
+    let elsewhere = credential.tenant.is_some_and(|tenant| owner_of(tuples, object) != Some(tenant));
+    if elsewhere { Some(Limit::Ceiling) } else { credential.limit(&object.kind, relation, now) }
 }
 
 /// Lets the caller pass, or says what is missing.
@@ -196,8 +235,17 @@ pub fn scope(engine: &Engine, caller: &Caller) -> Scope {
     scope_of(engine, caller, Relation::CanView)
 }
 
+/// Whether the caller holds a relation on one tenant, as the scope of a read that is about nothing else.
+pub(crate) fn scope_at(engine: &Engine, caller: &Caller, relation: Relation, tenant: TenantId) -> Scope {
+    let held = decide(engine, caller, relation.name(), &tenant.object().thing()) == Decision::Allowed;
+    Scope::Tenants(if held { vec![tenant] } else { Vec::new() })
+}
+
 /// Where the caller holds a relation. Its cost grows with what was given to the caller, and with nothing else.
 pub fn scope_of(engine: &Engine, caller: &Caller, relation: Relation) -> Scope {
+    if let Some(tenant) = caller.credential.tenant {
+        return scope_at(engine, caller, relation, tenant);
+    }
     if caller.credential.limit("tenant", relation.name(), engine.now()).is_some() {
         return Scope::Tenants(Vec::new());
     }
@@ -247,6 +295,21 @@ pub(crate) fn emulator_scope(engine: &Engine, caller: &Caller) -> EmulatorScope 
     EmulatorScope { all_of: Scope::Tenants(all_of), owner, own_in: Scope::Tenants(own_in), granted }
 }
 
+/// Whether the other has a role in a tenant whose members the caller may see.
+pub(crate) fn shares_a_tenant(engine: &Engine, caller: &Caller, other: &Subject) -> bool {
+    let holder = Holder::One(other.thing());
+    let tenants: Vec<Thing> = {
+        let known = engine.permissions.known();
+        let held = known.tuples.held_by(&holder);
+        held.filter(|(object, relation)| &*object.kind == "tenant" && Role::parse(relation).is_some())
+            .map(|(object, _)| object.clone())
+            .collect()
+    };
+    let sees =
+        |tenant: &Thing| decide(engine, caller, Relation::CanViewMembers.name(), tenant) == Decision::Allowed;
+    tenants.iter().any(sees)
+}
+
 /// What the caller may not see is answered like what is not there; only the audit is told the difference.
 pub(crate) fn invisible(engine: &Engine, noun: &'static str, object: &Object) -> Error {
     let thing = object.thing();
@@ -257,11 +320,14 @@ pub(crate) fn invisible(engine: &Engine, noun: &'static str, object: &Object) ->
 
 /// The tenant that a thing belongs to, if it belongs to one.
 pub fn tenant_of(engine: &Engine, object: &Thing) -> Option<TenantId> {
+    owner_of(&engine.permissions.known().tuples, object)
+}
+
+fn owner_of(tuples: &Tuples, object: &Thing) -> Option<TenantId> {
     if &*object.kind == "tenant" {
         return TenantId::parse(&object.id);
     }
-    let known = engine.permissions.known();
-    known.tuples.pointed_to(object, "tenant").find_map(|tenant| TenantId::parse(&tenant.id))
+    tuples.pointed_to(object, "tenant").find_map(|tenant| TenantId::parse(&tenant.id))
 }
 
 /// Whether a person would still be admin of this once the tuples are gone. The caller holds the relations.
@@ -341,17 +407,28 @@ fn askable(relation: &str, object: &str) -> Result<Thing, Unknown> {
 }
 
 /// Lets the caller ask about someone else: on things of tenants whose members it may see, and on nothing else.
+/// What is foreign is answered like what is absent; only the audit is told which it was.
 pub fn require_insight<'a>(
     engine: &Engine,
     caller: &Caller,
     objects: impl Iterator<Item = &'a str>,
 ) -> Result<()> {
+    let may = |relation: Relation, object: &Object| {
+        decide(engine, caller, relation.name(), &object.thing()) == Decision::Allowed
+    };
+    if may(Relation::Admin, &Object::system()) {
+        return Ok(());
+    }
     for object in objects {
-        let tenant = Thing::parse(object).and_then(|thing| tenant_of(engine, &thing));
-        let relation = Relation::CanViewMembers;
-        match tenant {
-            Some(tenant) => require(engine, caller, relation, &tenant.object())?,
-            None => require(engine, caller, Relation::Admin, &Object::system())?,
+        let thing = Thing::parse(object);
+        let tenant = thing.as_ref().and_then(|thing| tenant_of(engine, thing));
+        if !tenant.is_some_and(|tenant| may(Relation::CanViewMembers, &tenant.object())) {
+            let detail = "You may ask about others only on things of tenants whose members you see.";
+            let refused = Error::forbidden(detail);
+            return Err(match thing {
+                Some(thing) => refused.about(thing.to_string()),
+                None => refused,
+            });
         }
     }
     Ok(())
@@ -424,7 +501,7 @@ pub fn summarise(engine: &Engine, caller: &Caller, after: Option<&str>) -> Summa
     let holds =
         |relation: &str, object: &Thing| check::check(&SCHEMA, &known.tuples, &subject, relation, object);
     let open = |relation: &str, object: &Thing| {
-        caller.credential.limit(&object.kind, relation, now).is_none() && holds(relation, object)
+        limit(&known.tuples, &caller.credential, relation, object, now).is_none() && holds(relation, object)
     };
     let permissions = |object: &Thing| -> Vec<String> {
         let rights = SCHEMA.relations(&object.kind).filter(|relation| relation.starts_with("can_"));

@@ -29,6 +29,13 @@ pub async fn get(engine: &Engine, caller: &Caller, id: TenantId) -> Result<Tenan
     find(engine, &mut engine.store.read().await?, caller, id).await
 }
 
+/// The tenants of these ids, which the caller is known to see.
+pub async fn names(engine: &Engine, ids: Vec<TenantId>) -> Result<Vec<Tenant>> {
+    let page = PageRequest { limit: u32::try_from(ids.len()).unwrap_or(u32::MAX - 1), after: None };
+    let mut tx = engine.store.read().await?;
+    Ok(tenants::list(&mut tx, &Scope::Tenants(ids), &TenantFilter::default(), page).await?.items)
+}
+
 /// The tenant that a request is about: the one it names, or the only one that the caller has.
 pub async fn meant(engine: &Engine, caller: &Caller, named: Option<TenantId>) -> Result<Tenant> {
     if let Some(id) = named {
@@ -46,6 +53,7 @@ pub async fn meant(engine: &Engine, caller: &Caller, named: Option<TenantId>) ->
 pub async fn create(engine: &Engine, caller: &Caller, spec: TenantSpec) -> Result<Tenant> {
     let now = engine.now();
     let mut tx = engine.store.begin().await?;
+    relations::hold(&mut tx).await?;
     permissions::require(engine, caller, Relation::CanCreateTenant, &Object::system())?;
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
         return Ok(earlier);
@@ -84,7 +92,7 @@ pub async fn update(
 }
 
 pub async fn delete(engine: &Engine, caller: &Caller, id: TenantId, expected: &Expected) -> Result<()> {
-    let mut tx = engine.store.begin().await?;
+    let mut tx = engine.begin_relations().await?;
     let tenant = find_to_change(engine, &mut tx, caller, id).await?;
     permissions::require(engine, caller, Relation::CanDelete, &tenant.object())?;
     expected.require(tenant.generation)?;
@@ -123,14 +131,19 @@ async fn require_empty(tx: &mut Tx, tenant: &Tenant) -> Result<()> {
     Err(Error::conflict("tenant_not_empty", detail).with_problems(problems))
 }
 
-async fn find(engine: &Engine, tx: &mut Tx, caller: &Caller, id: TenantId) -> Result<Tenant> {
-    let scope = permissions::scope(engine, caller);
+pub(crate) async fn find(engine: &Engine, tx: &mut Tx, caller: &Caller, id: TenantId) -> Result<Tenant> {
+    let scope = permissions::scope_at(engine, caller, Relation::CanView, id);
     let tenant = tenants::find(tx, &scope, id).await?;
     tenant.ok_or_else(|| permissions::invisible(engine, "tenant", &id.object()))
 }
 
-async fn find_to_change(engine: &Engine, tx: &mut Tx, caller: &Caller, id: TenantId) -> Result<Tenant> {
-    let scope = permissions::scope(engine, caller);
+pub(crate) async fn find_to_change(
+    engine: &Engine,
+    tx: &mut Tx,
+    caller: &Caller,
+    id: TenantId,
+) -> Result<Tenant> {
+    let scope = permissions::scope_at(engine, caller, Relation::CanView, id);
     let tenant = tenants::find_to_change(tx, &scope, id).await?;
     tenant.ok_or_else(|| permissions::invisible(engine, "tenant", &id.object()))
 }

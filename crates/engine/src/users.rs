@@ -1,7 +1,5 @@
 //! Users: the people that Paddock knows, from the first admin on.
 
-use std::collections::HashSet;
-
 use paddock_model::caller::Caller;
 use paddock_model::error::{Fault, Kind};
 use paddock_model::expected::Expected;
@@ -10,6 +8,7 @@ use paddock_model::permissions::tuples::{Holder, Tuple};
 use paddock_model::permissions::{Object, Relation};
 use paddock_model::scopes::Scope;
 use paddock_model::subjects::Subject;
+use paddock_model::tenants::TenantId;
 use paddock_model::users::{Account, FIRST_ADMIN, User, UserFilter, UserId, UserSpec};
 use paddock_model::{Error, Result};
 use paddock_store::{Tx, relations, users};
@@ -40,6 +39,7 @@ pub async fn ensure_first_admin(
     let account = Account::Local { login: FIRST_ADMIN.to_owned() };
     let user = User::new(UserId::new(now, engine.random()), FIRST_ADMIN.to_owned(), None, account, now);
     let mut tx = engine.store.begin().await?;
+    relations::hold(&mut tx).await?;
     match users::insert(&mut tx, &user, Some(&hash)).await {
         // Another replica had its first start at the same moment; its password counts.
         Err(paddock_store::Error::Taken { .. }) => return Ok(None),
@@ -98,12 +98,41 @@ pub async fn list(
     let everyone =
         permissions::decide(engine, caller, Relation::CanListUsers.name(), &Object::system().thing())
             == permissions::Decision::Allowed;
-    let mut tx = engine.store.read().await?;
-    let known = if everyone { None } else { Some(acquaintances(engine, &mut tx, caller).await?) };
-    let found = users::list(&mut tx, known.as_deref(), filter, page).await?;
+    let found = match everyone {
+        true => users::list(&mut engine.store.read().await?, None, filter, page).await?,
+        false => list_acquaintances(engine, caller, filter, page).await?,
+    };
     let me = caller.subject.user();
     let items = found.items.into_iter().map(|user| Seen { in_full: everyone || Some(user.id) == me, user });
     Ok(Page { items: items.collect(), next: found.next })
+}
+
+async fn list_acquaintances(
+    engine: &Engine,
+    caller: &Caller,
+    filter: &UserFilter,
+    page: PageRequest,
+) -> Result<Page<User>> {
+    let mut tx = engine.store.read().await?;
+    let me = caller.subject.user();
+    let nobody = Page { items: Vec::new(), next: None };
+    if let Some(login) = &filter.login {
+        let user = users::find_by_login(&mut tx, login).await?;
+        let user = user.filter(|user| page.after.is_none_or(|after| user.id.0 < after));
+        let user = user.filter(|user| is_acquainted(engine, caller, user.id));
+        // To others an address is not told, and so not confirmed either.
+        let told = |user: &User| filter.email.is_none() || Some(user.id) == me && user.email == filter.email;
+        return Ok(Page { items: user.filter(told).into_iter().collect(), ..nobody });
+    }
+    if filter.email.is_some() {
+        let Some(me) = me else { return Ok(nobody) };
+        return Ok(users::list(&mut tx, Some(&[me]), filter, page).await?);
+    }
+    let tenants = match permissions::scope_of(engine, caller, Relation::CanViewMembers) {
+        Scope::Tenants(tenants) => tenants,
+        Scope::Everything => Vec::new(),
+    };
+    Ok(users::list_acquaintances(&mut tx, me, &tenants, page).await?)
 }
 
 pub async fn get(engine: &Engine, caller: &Caller, id: UserId) -> Result<Seen> {
@@ -111,28 +140,16 @@ pub async fn get(engine: &Engine, caller: &Caller, id: UserId) -> Result<Seen> {
     let absent = || Error::not_found("user");
     let in_full = permissions::decide(engine, caller, "can_view", &id.account().thing())
         == permissions::Decision::Allowed;
-    if !in_full && !acquaintances(engine, &mut tx, caller).await?.contains(&id) {
+    if !in_full && !is_acquainted(engine, caller, id) {
         return Err(absent());
     }
     let user = users::find(&mut tx, id).await?.ok_or_else(absent)?;
     Ok(Seen { user, in_full })
 }
 
-/// The direct members of the tenants whose members the caller may see, and the caller.
-async fn acquaintances(engine: &Engine, tx: &mut Tx, caller: &Caller) -> Result<Vec<UserId>> {
-    let mut found: HashSet<UserId> = caller.subject.user().into_iter().collect();
-    if let Scope::Tenants(tenants) = permissions::scope_of(engine, caller, Relation::CanViewMembers) {
-        for tenant in tenants {
-            for role in paddock_model::members::Role::ALL {
-                for tuple in relations::given(tx, &tenant.object().thing(), role.relation()).await? {
-                    if let Holder::One(one) = tuple.holder {
-                        found.extend(UserId::parse(&one.id));
-                    }
-                }
-            }
-        }
-    }
-    Ok(found.into_iter().collect())
+/// Whether it is the caller, or a direct member of a tenant whose members the caller may see.
+fn is_acquainted(engine: &Engine, caller: &Caller, id: UserId) -> bool {
+    caller.subject.user() == Some(id) || permissions::shares_a_tenant(engine, caller, &Subject::User(id))
 }
 
 /// What is needed to make an account here.
@@ -148,11 +165,12 @@ pub struct NewUser {
 pub async fn create(engine: &Engine, caller: &Caller, new: NewUser) -> Result<(User, Option<Invited>)> {
     let now = engine.now();
     let mut tx = engine.store.begin().await?;
-    permissions::require(engine, caller, Relation::Admin, &Object::system())?;
+    relations::hold(&mut tx).await?;
+    permissions::require(engine, caller, Relation::CanManageUsers, &Object::system())?;
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
         return Ok((earlier, None));
     }
-    let (user, invited) = insert_invited(engine, &mut tx, new).await?;
+    let (user, invited) = insert_invited(engine, &mut tx, new, None).await?;
     let details = json!({ "login": user.login() });
     audit::record(engine, &mut tx, caller, "users.create", None, user.object(), details).await?;
     idempotency_keys::remember(&mut tx, caller, &user).await?;
@@ -160,11 +178,18 @@ pub async fn create(engine: &Engine, caller: &Caller, new: NewUser) -> Result<(U
     Ok((user, Some(invited)))
 }
 
-pub(crate) async fn insert_invited(engine: &Engine, tx: &mut Tx, new: NewUser) -> Result<(User, Invited)> {
+/// With a home, the account belongs to that tenant alone.
+pub(crate) async fn insert_invited(
+    engine: &Engine,
+    tx: &mut Tx,
+    new: NewUser,
+    home: Option<TenantId>,
+) -> Result<(User, Invited)> {
     let now = engine.now();
     let login = new.login.clone();
     let account = Account::Local { login: new.login };
     let user = User::new(UserId::new(now, engine.random()), new.name, new.email, account, now);
+    let user = User { home, ..user };
     users::insert(tx, &user, None).await.map_err(|error| match error {
         paddock_store::Error::Taken { .. } => {
             Error::conflict("login_taken", format!("The login {login} is taken. Choose another."))
@@ -200,6 +225,7 @@ pub async fn ensure_external(engine: &Engine, external: External<'_>) -> Result<
     let name = name.unwrap_or(subject).to_owned();
     let user = User::new(UserId::new(now, engine.random()), name, email.map(str::to_owned), account, now);
     let mut tx = engine.store.begin().await?;
+    relations::hold(&mut tx).await?;
     match users::insert(&mut tx, &user, None).await {
         // Their first two requests came at once.
         Err(paddock_store::Error::Taken { .. }) => {
@@ -242,14 +268,13 @@ pub async fn update(
     expected: &Expected,
 ) -> Result<User> {
     get(engine, caller, id).await?;
-    let mut tx = engine.store.begin().await?;
-    relations::hold(&mut tx).await?;
+    let mut tx = engine.begin_relations().await?;
     let user = users::find_to_change(&mut tx, id).await?.ok_or_else(|| Error::not_found("user"))?;
     permissions::require(engine, caller, Relation::CanEdit, &user.object())?;
     expected.require(user.generation)?;
     let changed = user.clone().changed(spec, engine.now());
     if user.disabled_at.is_some() != changed.disabled_at.is_some() {
-        permissions::require(engine, caller, Relation::Admin, &Object::system())?;
+        permissions::require(engine, caller, Relation::CanManageUsers, &Object::system())?;
         if changed.disabled_at.is_some() {
             let closed = [user.holds_account()];
             permissions::require_an_admin_left(&mut tx, &Object::system().thing(), &closed).await?;

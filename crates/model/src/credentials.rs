@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::Timestamp;
+use crate::tenants::TenantId;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
@@ -20,6 +21,8 @@ pub struct Credential {
     /// When the person behind it last proved to be there, if the issuer says so.
     pub authenticated_at: Option<Timestamp>,
     pub ceiling: Ceiling,
+    /// The only tenant whose things it opens; none for one that goes wherever its holder may.
+    pub tenant: Option<TenantId>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -58,6 +61,7 @@ pub enum Ceiling {
 /// A personal token of a version control host that may write there.
 pub const VCS_WRITING: Ceiling = Ceiling::AllBut(&[
     "system:can_manage_admins",
+    "system:can_manage_users",
     "tenant:can_delete",
     "tenant:can_manage_vcs",
     "tenant:can_bootstrap",
@@ -76,7 +80,8 @@ pub const CI_JOB: Ceiling = Ceiling::Only(Cow::Borrowed(&[
 ]));
 
 /// What needs a person who has signed in just now, where the credential says when that was.
-const NEEDS_PRESENCE: &[(&str, &str)] = &[("tenant", "can_delete"), ("system", "can_manage_admins")];
+const NEEDS_PRESENCE: &[(&str, &str)] =
+    &[("tenant", "can_delete"), ("system", "can_manage_admins"), ("system", "can_manage_users")];
 const PRESENT_FOR: Duration = Duration::from_secs(15 * 60);
 
 /// Why a credential does not open what its holder may do.
@@ -99,6 +104,7 @@ impl Credential {
             expires_at: None,
             authenticated_at: None,
             ceiling: Ceiling::Everything,
+            tenant: None,
         }
     }
 
@@ -150,6 +156,7 @@ mod tests {
         for (ceiling, kind, relation, open) in [
             (Ceiling::Everything, "system", "can_manage_admins", true),
             (VCS_WRITING, "tenant", "can_delete", false),
+            (VCS_WRITING, "system", "can_manage_users", false),
             (VCS_WRITING, "emulator", "can_delete", true),
             (VCS_READING, "emulator", "can_view_logs", true),
             (VCS_READING, "emulator", "can_restart", false),
@@ -171,6 +178,7 @@ mod tests {
             (Some(at(1000)), "tenant", "can_delete", None),
             (Some(at(99)), "tenant", "can_delete", Some(Limit::Presence)),
             (Some(at(99)), "system", "can_manage_admins", Some(Limit::Presence)),
+            (Some(at(99)), "system", "can_manage_users", Some(Limit::Presence)),
             (Some(at(99)), "tenant", "can_update", None),
             // An issuer that does not say is believed.
             (None, "tenant", "can_delete", None),

@@ -44,6 +44,7 @@ relations! {
     CanManageGrants = "can_manage_grants",
     CanManageGroups = "can_manage_groups",
     CanManageMembers = "can_manage_members",
+    CanManageUsers = "can_manage_users",
     CanRestart = "can_restart",
     CanUpdate = "can_update",
     CanView = "can_view",

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::Timestamp;
 use crate::permissions::Object;
 use crate::permissions::tuples::{Holder, Thing, Tuple};
+use crate::tenants::TenantId;
 
 crate::id!(UserId, "usr");
 
@@ -25,6 +26,9 @@ pub struct User {
     pub name: String,
     pub email: Option<String>,
     pub account: Account,
+    /// The tenant whose admin made the account; only a platform admin lets it in elsewhere.
+    #[serde(default)]
+    pub home: Option<TenantId>,
     pub disabled_at: Option<Timestamp>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
@@ -45,7 +49,8 @@ pub enum Account {
 pub struct UserSpec {
     pub name: String,
     pub email: Option<String>,
-    pub disabled: bool,
+    /// As it is where nothing is said: nobody is let in again by a change of name.
+    pub disabled: Option<bool>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,13 +61,27 @@ pub struct UserFilter {
 
 impl User {
     pub fn new(id: UserId, name: String, email: Option<String>, account: Account, now: Timestamp) -> Self {
-        User { id, name, email, account, disabled_at: None, created_at: now, updated_at: now, generation: 1 }
+        User {
+            id,
+            name,
+            email,
+            account,
+            home: None,
+            disabled_at: None,
+            created_at: now,
+            updated_at: now,
+            generation: 1,
+        }
     }
 
     /// The user as it stands after the change.
     #[must_use]
     pub fn changed(self, spec: UserSpec, now: Timestamp) -> Self {
-        let disabled_at = spec.disabled.then(|| self.disabled_at.unwrap_or(now));
+        let disabled_at = match spec.disabled {
+            Some(true) => Some(self.disabled_at.unwrap_or(now)),
+            Some(false) => None,
+            None => self.disabled_at,
+        };
         let generation = self.generation + 1;
         User { name: spec.name, email: spec.email, disabled_at, updated_at: now, generation, ..self }
     }

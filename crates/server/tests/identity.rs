@@ -415,6 +415,35 @@ async fn a_sign_in_of_long_ago_does_not_delete_a_tenant() {
 }
 
 #[tokio::test]
+async fn a_sign_in_of_long_ago_gives_nobody_a_password() {
+    for on in BOTH {
+        let world = World::new(on).await;
+        let (me, ada) =
+            (world.call("GET", "/api/v1/whoami", None).await.expect(200).id(), world.user("ada").await);
+        world.clock.advance(Duration::from_secs(3600));
+        let user = paddock_model::users::UserId::parse(&me).expect("an id");
+        let long_ago = world.server.engine.now() - Duration::from_secs(3600);
+        let stale = paddock_server::auth::access_token::mint(&world.server.engine, user, long_ago)
+            .await
+            .expect("a token");
+        let fresh = world.token_of(&me).await;
+        let account = format!("/api/v1/users/{ada}");
+        for (method, path, body, status) in [
+            ("POST", "/api/v1/users".to_owned(), Some(json!({ "login": "eve" })), 201),
+            ("POST", format!("{account}/invitations"), None, 201),
+            ("PUT", account.clone(), Some(json!({ "name": "Ada", "disabled": true })), 200),
+            ("PUT", account.clone(), Some(json!({ "name": "Ada", "disabled": false })), 200),
+        ] {
+            let refused = world.call_as(&stale, method, &path, body.clone()).await.expect(403);
+            assert_eq!(refused.code(), "reauthentication_required", "{method} {path}");
+            world.call_as(&fresh, method, &path, body).await.expect(status);
+        }
+        // A name is no way in.
+        world.call_as(&stale, "PUT", &account, Some(json!({ "name": "Ada" }))).await.expect(200);
+    }
+}
+
+#[tokio::test]
 async fn a_user_changes_themself_but_not_their_rights() {
     for on in BOTH {
         let world = World::new(on).await;
@@ -582,4 +611,229 @@ async fn costly_requests_have_a_rate_of_their_own() {
     }
     assert_eq!(answers, [201, 201, 201, 429, 429]);
     world.call("GET", "/api/v1/tenants", None).await.expect(200);
+}
+
+#[tokio::test]
+async fn an_account_that_one_tenant_made_is_not_let_into_another() {
+    for on in BOTH {
+        let world = World::new(on).await;
+        let (acme, other) = (world.tenant("acme").await, world.tenant("other").await);
+        let (eve, ada) = (world.user("eve").await, world.user("ada").await);
+        world.join(&acme, &eve, "admin").await;
+        world.join(&other, &ada, "admin").await;
+        let (attacker, victim) = (world.token_of(&eve).await, world.token_of(&ada).await);
+        // Whoever adds an unknown login gets the link, and with it the password.
+        let body = json!({ "login": "chief", "role": "member" });
+        let made =
+            world.call_as(&attacker, "POST", &members(&acme), Some(body.clone())).await.expect(201).json();
+        assert_ne!(made["invitation"], Value::Null);
+        let id = made["id"].as_str().expect("an id").to_owned();
+
+        for body in [body.clone(), json!({ "userId": id, "role": "member" })] {
+            let refused = world.call_as(&victim, "POST", &members(&other), Some(body)).await.expect(409);
+            assert_eq!(refused.code(), "login_taken");
+        }
+        let chief = world.token_of(&id).await;
+        assert!(!world.may(&chief, "can_view", &format!("tenant:{other}")).await);
+        // At home they may be given another role, and no other link.
+        let body_at_home = json!({ "login": "chief", "role": "operator" });
+        let again =
+            world.call_as(&attacker, "POST", &members(&acme), Some(body_at_home)).await.expect(201).json();
+        assert_eq!(again["invitation"], Value::Null);
+
+        // A platform admin knows who it is, and from then on the account is like any other.
+        let third = world.tenant("third").await;
+        world.call("POST", &members(&third), Some(body.clone())).await.expect(201);
+        world.call_as(&victim, "POST", &members(&other), Some(body)).await.expect(201);
+        // Whom a platform admin invites is free from the start.
+        let body = json!({ "login": "bob", "role": "member" });
+        world.call("POST", &members(&acme), Some(body.clone())).await.expect(201);
+        world.call_as(&victim, "POST", &members(&other), Some(body)).await.expect(201);
+    }
+}
+
+#[tokio::test]
+async fn a_machine_has_a_name_that_fits_into_a_path() {
+    for on in BOTH {
+        let world = World::new(on).await;
+        let acme = world.tenant("acme").await;
+        let group = world.group(&acme, "qa").await;
+        let inside = format!("/api/v1/groups/{group}/members");
+        for name in ["c/ci/ü", "c/ci/a b", "runner", "usr_x/ci/runner", "grp_x/ci/runner", "c/ci/a:b", "c/"]
+        {
+            let body = json!({ "serviceAccount": name, "role": "member" });
+            world.call("POST", &members(&acme), Some(body)).await.expect(422);
+            world.call("POST", &inside, Some(json!({ "serviceAccount": name }))).await.expect(422);
+        }
+        for (name, status) in [("c/ci/ü", 422), ("runner", 422), ("c/ci/runner", 201)] {
+            let body = json!({ "subject": format!("service_account:{name}") });
+            world.call("POST", "/api/v1/admins", Some(body)).await.expect(status);
+        }
+        let body = json!({ "serviceAccount": "c/ci/runner", "role": "member" });
+        let added = world.call("POST", &members(&acme), Some(body)).await.expect(201).json();
+        assert_eq!(added["id"], "c/ci/runner");
+        world.call("POST", &inside, Some(json!({ "serviceAccount": "c/ci/runner" }))).await.expect(201);
+        world.call("GET", &member(&acme, "c%2Fci%2Frunner"), None).await.expect(200);
+        world.call("GET", &member(&acme, "c%2Fci%2Frunne"), None).await.expect(404);
+    }
+}
+
+#[tokio::test]
+async fn one_finds_those_with_whom_one_shares_a_tenant() {
+    for on in BOTH {
+        let world = World::with(on, &["--limits-costly-per-minute", "1000"], LOOPS).await;
+        let (acme, other) = (world.tenant("acme").await, world.tenant("other").await);
+        let mut known = Vec::new();
+        for number in 0..5 {
+            world.clock.advance(Duration::from_millis(1));
+            let body =
+                json!({ "login": format!("user-{number}"), "email": format!("{number}@acme.example") });
+            let id = world.call("POST", "/api/v1/users", Some(body)).await.expect(201).id();
+            world.join(&acme, &id, ["admin", "operator", "member", "auditor"][number % 4]).await;
+            known.push(id);
+        }
+        let eve = world.user("eve").await;
+        world.join(&other, &eve, "member").await;
+        let token = world.token_of(&known[2]).await;
+        let list = async |query: &str| {
+            let path = format!("/api/v1/users?{query}");
+            let page = world.call_as(&token, "GET", &path, None).await.expect(200).json();
+            let items = page["items"].as_array().expect("items").iter();
+            let ids: Vec<String> = items.map(|user| user["id"].as_str().expect("an id").to_owned()).collect();
+            (ids, page["nextCursor"].as_str().map(str::to_owned))
+        };
+        let newest_first: Vec<String> = known.iter().rev().cloned().collect();
+        let (first, next) = list("limit=3").await;
+        let (second, end) = list(&format!("limit=3&cursor={}", next.expect("another page"))).await;
+        assert_eq!(([first, second].concat(), end), (newest_first, None));
+        assert_eq!(list("login=user-4").await.0, [known[4].clone()]);
+        assert!(list("login=eve").await.0.is_empty());
+        // Whether someone else has an address is not to be found out, only whether one has it oneself.
+        assert_eq!(list("email=2@acme.example").await.0, [known[2].clone()]);
+        assert!(list("email=4@acme.example").await.0.is_empty());
+        assert!(list("email=4@acme.example&login=user-4").await.0.is_empty());
+        let read = async |id: &str| world.call_as(&token, "GET", &format!("/api/v1/users/{id}"), None).await;
+        read(&known[4]).await.expect(200);
+        read(&eve).await.expect(404);
+        world.join(&acme, &eve, "member").await;
+        read(&eve).await.expect(200);
+        world.call("DELETE", &member(&acme, &eve), None).await.expect(204);
+        read(&eve).await.expect(404);
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_let_in_again_by_a_change_of_name() {
+    for on in BOTH {
+        let world = World::new(on).await;
+        let ada = world.user("ada").await;
+        let path = format!("/api/v1/users/{ada}");
+        for (body, disabled) in [
+            (json!({ "name": "Ada" }), false),
+            (json!({ "name": "Ada", "disabled": true }), true),
+            (json!({ "name": "Ada Lovelace" }), true),
+            (json!({ "name": "Ada", "disabled": false }), false),
+        ] {
+            let changed = world.call("PUT", &path, Some(body)).await.expect(200).json();
+            assert_eq!(changed["disabled"], disabled);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_made_while_its_tenant_goes_is_there_or_not_found() {
+    for on in BOTH {
+        let world = World::with(on, &["--limits-costly-per-minute", "1000"], LOOPS).await;
+        let ada = world.user("ada").await;
+        for round in 0..8 {
+            let acme = world.tenant(&format!("acme-{round}")).await;
+            let tenant = format!("/api/v1/tenants/{acme}");
+            let (groups, keys) = (format!("{tenant}/groups"), "/api/v1/api_keys");
+            let key = json!({ "name": "ci", "scopes": ["device:read"], "tenantId": acme });
+            let member = json!({ "userId": ada, "role": "member" });
+            let path = members(&acme);
+            let (gone, group, key, member) = tokio::join!(
+                world.call("DELETE", &tenant, None),
+                world.call("POST", &groups, Some(json!({ "name": "qa" }))),
+                world.call("POST", keys, Some(key)),
+                world.call("POST", &path, Some(member)),
+            );
+            for made in [&group, &key, &member] {
+                assert!([201, 404].contains(&made.status.as_u16()), "{made:?}");
+            }
+            assert!([204, 409].contains(&gone.status.as_u16()), "{gone:?}");
+            if gone.status == 204 {
+                assert_eq!((group.status.as_u16(), key.status.as_u16()), (404, 404));
+                let token = world.token_of(&ada).await;
+                assert!(!world.may(&token, "member", &format!("tenant:{acme}")).await, "a role in nothing");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn changes_of_relations_do_not_wait_for_each_other_in_a_circle() {
+    let world = World::with(On::Postgres, &["--limits-costly-per-minute", "1000"], LOOPS).await;
+    let acme = world.tenant("acme").await;
+    let ada = world.user("ada").await;
+    world.join(&acme, &ada, "member").await;
+    let group = world.group(&acme, "qa").await;
+    let path = format!("/api/v1/groups/{group}");
+    let (inside, grants) = (format!("{path}/members"), format!("{path}/grants"));
+    let grant = json!({ "object": format!("tenant:{acme}"), "relation": "operator" });
+    let id = format!("operator@tenant:{acme}");
+    let one = format!("{grants}/{id}");
+    for _ in 0..10 {
+        let calls = (0..12).map(|number| {
+            let (method, path, body) = match number % 4 {
+                0 => ("POST", &grants, Some(grant.clone())),
+                1 => ("DELETE", &one, None),
+                2 => ("POST", &inside, Some(json!({ "userId": ada }))),
+                _ => ("PUT", &path, Some(json!({ "name": "qa" }))),
+            };
+            world.call(method, path, body)
+        });
+        for answer in futures_util::future::join_all(calls).await {
+            assert!(answer.status.as_u16() < 500, "{answer:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_key_opens_nothing_of_its_owners_other_tenants() {
+    for on in BOTH {
+        let world = World::new(on).await;
+        let (acme, other) = (world.tenant("acme").await, world.tenant("other").await);
+        let ada = world.user("ada").await;
+        world.join(&acme, &ada, "member").await;
+        world.join(&other, &ada, "admin").await;
+        let token = world.token_of(&ada).await;
+        let body = json!({ "name": "ci", "scopes": ["device:read"], "tenantId": acme });
+        let made = world.call_as(&token, "POST", "/api/v1/api_keys", Some(body)).await.expect(201).json();
+        let key = made["key"].as_str().expect("the key, once");
+        let engine = &world.server.engine;
+        let identity = api_key::verify(engine, key).await.expect("a valid key");
+        assert_eq!(identity.credential.tenant.expect("a tenant").to_string(), acme);
+        // As if the key opened everything: its tenant is a limit of its own.
+        let credential = paddock_model::credentials::Credential {
+            ceiling: paddock_model::credentials::Ceiling::Everything,
+            ..(*identity.credential).clone()
+        };
+        let caller = paddock_model::caller::Caller {
+            subject: identity.subject,
+            credential: credential.into(),
+            address: None,
+            request_id: "r".into(),
+            once: None,
+        };
+        use paddock_engine::permissions::{Decision, decide, scope, summarise};
+        let thing = |tenant: &str| paddock_model::permissions::tuples::Thing::new("tenant", tenant);
+        assert_eq!(decide(engine, &caller, "can_view", &thing(&acme)), Decision::Allowed);
+        assert!(matches!(decide(engine, &caller, "can_view", &thing(&other)), Decision::Limited(_)));
+        let mine = paddock_model::tenants::TenantId::parse(&acme).expect("an id");
+        assert_eq!(scope(engine, &caller), paddock_model::scopes::Scope::Tenants(vec![mine]));
+        let tenants: Vec<_> =
+            summarise(engine, &caller, None).tenants.into_iter().map(|one| one.id).collect();
+        assert_eq!(tenants, [mine]);
+    }
 }

@@ -129,3 +129,91 @@ async fn a_change_is_seen_by_the_other_replica_within_a_second() {
     let answer = there.call("POST", CHECK, Some(later)).await.expect(200).json();
     assert_eq!(answer["allowed"], true);
 }
+
+#[tokio::test]
+async fn who_asks_about_others_cannot_tell_a_foreign_thing_from_an_absent_one() {
+    for on in BOTH {
+        let world = World::new(on).await;
+        let (acme, other) = (world.tenant("acme").await, world.tenant("other").await);
+        let theirs = world.group(&other, "theirs").await;
+        let ada = world.user("ada").await;
+        world.join(&acme, &ada, "admin").await;
+        let token = world.token_of(&ada).await;
+        let subject = "service_account:cluster/ci/runner";
+        let question = |relation: &str, object: &str| json!({ "relation": relation, "object": object, "subject": subject });
+        let mut answers = Vec::new();
+        for (relation, object) in [
+            ("can_view", format!("group:{theirs}")),
+            ("can_view", "group:grp_01jcr8e8v0e9bvqz3tz4d0wq2h".to_owned()),
+            ("can_view", "emulator:emu_01jcr8e8v0e9bvqz3tz4d0wq2h".to_owned()),
+            ("can_view", format!("tenant:{other}")),
+            ("can_view", "tenant:ten_01jcr8e8v0e9bvqz3tz4d0wq2h".to_owned()),
+            ("admin", "system:paddock".to_owned()),
+        ] {
+            let refused =
+                world.call_as(&token, "POST", CHECK, Some(question(relation, &object))).await.expect(403);
+            assert!(!refused.text.contains(&other) && !refused.text.contains(&object), "{}", refused.text);
+            answers.push(refused.text.replace(refused.header("x-request-id"), ""));
+            // A global admin sees everything, and that nothing is there.
+            let answer = world.call("POST", CHECK, Some(question(relation, &object))).await.expect(200);
+            assert_eq!(answer.json()["allowed"], false, "{object}");
+        }
+        assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:#?}");
+        let mine = question("can_view", &format!("tenant:{acme}"));
+        world.call_as(&token, "POST", CHECK, Some(mine)).await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn a_question_is_no_larger_than_64_kib() {
+    let world = World::new(On::Sqlite).await;
+    let check = |padding: usize| {
+        let body = json!({ "relation": "admin", "object": "system:paddock" }).to_string();
+        body + &" ".repeat(padding)
+    };
+    let send = async |body: String| {
+        let request =
+            world.request("POST", CHECK, None).header("content-type", "application/json").body(body);
+        world.send(request).await
+    };
+    let length = check(0).len();
+    send(check((64 << 10) - length)).await.expect(200);
+    assert_eq!(send(check((64 << 10) - length + 1)).await.expect(413).code(), "body_too_large");
+}
+
+#[tokio::test]
+async fn a_replica_that_could_not_read_a_change_tries_again_by_itself() {
+    let database = world::new_postgres_database().await;
+    let folder = std::sync::Arc::new(tempfile::tempdir().expect("a folder"));
+    let world = World::on_database(folder, &database, &[], paddock_engine::reconcile::LOOPS).await;
+    let tenant = world.tenant("acme").await;
+    let ada = world.user("ada").await;
+    let token = world.token_of(&ada).await;
+    let object = format!("tenant:{tenant}");
+    assert!(!world.may(&token, "member", &object).await);
+    let (client, connection) =
+        tokio_postgres::connect(&database, tokio_postgres::NoTls).await.expect("a server");
+    tokio::spawn(connection);
+    // Another replica gives a role at a moment in which this one cannot read of it, and nobody says so again.
+    let change = format!(
+        "BEGIN;
+        UPDATE relation_revision SET revision = revision + 1;
+        INSERT INTO relations (object, relation, subject, created_at) VALUES ('{object}', 'member', 'user:{ada}', now());
+        INSERT INTO relation_changes (revision, given, object, relation, subject)
+            SELECT revision, 1, '{object}', 'member', 'user:{ada}' FROM relation_revision;
+        ALTER TABLE relation_changes RENAME TO hidden;
+        NOTIFY paddock_changes, 'relations';
+        COMMIT"
+    );
+    client.batch_execute(&change).await.expect("changed");
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    assert!(!world.may(&token, "member", &object).await, "it could read all the same");
+    client.batch_execute("ALTER TABLE hidden RENAME TO relation_changes").await.expect("there again");
+    for _ in 0..100 {
+        if world.may(&token, "member", &object).await {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("it still decides on what was");
+}

@@ -496,3 +496,54 @@ async fn tls_is_served_with_a_certificate() {
     );
     assert!(stderr.contains("tls.certificate"), "{stderr}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_is_verified_while_the_server_writes_it() {
+    for database in [String::new(), new_postgres_database().await] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let flags = ["--database-url", &database, "--limits-requests-per-minute", "1000000"];
+        let daemon = Daemon::start(folder.path(), &flags);
+        let (http, token, url) = (client(), daemon.token(), daemon.url("/api/v1/tenants"));
+        let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let written = Arc::new(AtomicUsize::new(0));
+        let writer = tokio::spawn({
+            let (stop, written) = (stop.clone(), written.clone());
+            async move {
+                for number in 0.. {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let body = json!({ "name": format!("acme-{number}") });
+                    let made = http.post(&url).bearer_auth(&token).json(&body).send().await;
+                    written
+                        .fetch_add(usize::from(made.expect("an answer").status() == 201), Ordering::Relaxed);
+                }
+            }
+        });
+        let verify = async || {
+            let mut command = paddockd();
+            command.args(["audit", "verify", "--data"]).arg(folder.path());
+            command.args(["--database-url", &database]);
+            tokio::task::spawn_blocking(move || command.output().expect("output")).await.expect("a thread")
+        };
+        for _ in 0..5 {
+            let output = verify().await;
+            assert!(output.status.success(), "{output:?}");
+            assert!(text(&output.stdout).contains("as they were written"), "{output:?}");
+        }
+        stop.store(true, Ordering::Relaxed);
+        writer.await.expect("a writer");
+        assert!(written.load(Ordering::Relaxed) > 5, "nothing was written meanwhile");
+        if database.is_empty() {
+            continue;
+        }
+        let (client, connection) =
+            tokio_postgres::connect(&database, tokio_postgres::NoTls).await.expect("a server");
+        tokio::spawn(connection);
+        client.batch_execute("DELETE FROM audit_chains WHERE chain = ''").await.expect("removed");
+        let output = verify().await;
+        assert!(!output.status.success(), "{output:?}");
+        assert!(text(&output.stdout).contains("the installation: "), "{output:?}");
+        assert!(text(&output.stdout).contains("CHANGED at number 1"), "{output:?}");
+    }
+}

@@ -558,7 +558,7 @@ async fn an_invitation_works_once() {
         let mut program = Browser::new(&world);
         program.sign_in("ada", PHRASE).await.expect(303);
         let refresh_token = text(&tokens(&world, &mut program).await, "refresh_token");
-        let spec = UserSpec { name: "Ada".to_owned(), email: None, disabled: true };
+        let spec = UserSpec { name: "Ada".to_owned(), email: None, disabled: Some(true) };
         users::update(&world.server.engine, &admin(&world).await, ada.id, spec, &Expected::Any)
             .await
             .expect("disabled");

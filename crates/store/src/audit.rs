@@ -1,5 +1,6 @@
 //! The audit: events are added and never changed; each carries a digest over itself and the one before it.
 
+use paddock_model::Timestamp;
 use paddock_model::audit::{Event, EventFilter, Outcome, Verified};
 use paddock_model::page::{Page, PageRequest};
 use paddock_model::scopes::Scope;
@@ -38,7 +39,13 @@ const CHAINS: &str = "
 
 const PART: &str = "
     SELECT id, chain, number, at, actor, credential, credential_id, action, object, outcome, code, request_id, address, details, digest
-    FROM audit_events WHERE chain = $1 AND number > $2 ORDER BY number LIMIT 1000";
+    FROM audit_events WHERE chain = $1 AND number > $2 AND number <= $3 ORDER BY number LIMIT 1000";
+
+/// Events to which no chain leads: one statement, so that what is being written is seen whole or not at all.
+const STRAY: &str = "
+    SELECT e.chain, MIN(e.number), COUNT(*) FROM audit_events e
+    LEFT JOIN audit_chains c ON c.chain = e.chain
+    WHERE c.chain IS NULL OR e.number > c.number GROUP BY e.chain ORDER BY e.chain";
 
 /// Adds an event to the end of its chain; its number is given here.
 pub async fn append(tx: &mut Tx, mut event: Event) -> Result<()> {
@@ -105,10 +112,11 @@ pub async fn list(
         select.and("outcome = ?", text(outcome.name()));
     }
     if let Some(since) = filter.since {
-        select.and("at >= ?", [Value::Time(since)]);
+        // An id begins with its milliseconds: by that the index leads to the place.
+        select.and("id >= ? AND at >= ?", [Value::Uuid(first_id_of(since, 0)), Value::Time(since)]);
     }
     if let Some(until) = filter.until {
-        select.and("at < ?", [Value::Time(until)]);
+        select.and("id < ? AND at < ?", [Value::Uuid(first_id_of(until, 1)), Value::Time(until)]);
     }
     select.may_scan();
     let events = tx.rows_of(select.page(page, "id")).await?;
@@ -116,14 +124,20 @@ pub async fn list(
     Ok(Page::of(events, &page, |event: &Event| event.id))
 }
 
-/// Follows every chain from its beginning.
+/// Before every id that was made in the millisecond of this time, or so many later.
+fn first_id_of(time: Timestamp, later: u128) -> Uuid {
+    let millis = u128::try_from(time.as_millisecond()).unwrap_or(0) + later;
+    Uuid::from_u128(millis << 80)
+}
+
+/// Follows every chain from its beginning to where its end was; what is written meanwhile is left for the next time.
 pub async fn verify(tx: &mut Tx) -> Result<Vec<Verified>> {
     let chains: Vec<Chain> = tx.rows(CHAINS, &[]).await?;
     let mut verified = Vec::new();
     for chain in chains {
         let (mut number, mut sum, mut broken_at) = (0, START.to_vec(), None);
         loop {
-            let part: Vec<Written> = tx.rows(PART, args![&chain.name, number]).await?;
+            let part: Vec<Written> = tx.rows(PART, args![&chain.name, number, chain.number]).await?;
             if part.is_empty() {
                 break;
             }
@@ -141,6 +155,14 @@ pub async fn verify(tx: &mut Tx) -> Result<Vec<Verified>> {
             broken_at = Some(number + 1);
         }
         verified.push(Verified { tenant: tenant_of(&chain.name)?, events: number, broken_at });
+    }
+    let stray: Vec<(String, i64, i64)> = tx.rows(STRAY, &[]).await?;
+    for (name, first, events) in stray {
+        let tenant = tenant_of(&name)?;
+        match verified.iter_mut().find(|chain| chain.tenant == tenant) {
+            Some(chain) => chain.broken_at = chain.broken_at.or(Some(first)),
+            None => verified.push(Verified { tenant, events, broken_at: Some(first) }),
+        }
     }
     Ok(verified)
 }

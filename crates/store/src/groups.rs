@@ -42,7 +42,8 @@ pub async fn list(tx: &mut Tx, tenant: TenantId, page: PageRequest) -> Result<Pa
 
 /// Those of these ids that there are, in no order.
 pub async fn list_by_ids(tx: &mut Tx, scope: &Scope, ids: &[GroupId]) -> Result<Vec<Group>> {
-    let page = PageRequest { limit: u32::try_from(ids.len()).unwrap_or(u32::MAX - 1), after: None };
+    let page =
+        PageRequest::<uuid::Uuid> { limit: u32::try_from(ids.len()).unwrap_or(u32::MAX - 1), after: None };
     let mut select = Select::new(LIST);
     select.within(scope, "tenant");
     select.one_of("id", ids.iter().map(|id| Value::Uuid(id.0)));

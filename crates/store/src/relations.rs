@@ -11,7 +11,7 @@ const LIST: &str = "
     SELECT object, relation, subject FROM relations";
 
 const ON_OBJECT: &str = "
-    SELECT object, relation, subject FROM relations WHERE object = $1";
+    SELECT object, relation, subject FROM relations WHERE object = $1 ORDER BY relation, subject";
 
 const GIVEN: &str = "
     SELECT object, relation, subject FROM relations WHERE object = $1 AND relation = $2";
@@ -23,6 +23,10 @@ const HELD: &str = "
 const HOLDERS: &str = "
     SELECT relation, subject, created_at FROM relations
     WHERE object = $1 AND relation IN ($2, $3, $4, $5) AND subject > $6 ORDER BY subject LIMIT $7";
+
+const HOLDER: &str = "
+    SELECT relation, subject, created_at FROM relations
+    WHERE object = $1 AND relation IN ($2, $3, $4, $5) AND subject = $6";
 
 /// What a subject was given, by the order of objects and relations.
 const HOLDINGS: &str = "
@@ -37,9 +41,12 @@ const INSERT: &str = "
 const DELETE: &str = "
     DELETE FROM relations WHERE object = $1 AND relation = $2 AND subject = $3";
 
+const DELETE_ON_OBJECT: &str = "
+    DELETE FROM relations WHERE object = $1";
+
 /// Holds up other writers of relations until the commit: changes are numbered in the order in which they are seen.
 const RAISE_REVISION: &str = "
-    UPDATE relation_revision SET revision = revision + 1 WHERE id = 1 RETURNING revision";
+    UPDATE relation_revision SET revision = revision + $1 WHERE id = 1 RETURNING revision";
 
 /// Writes nothing; holds up other writers of relations all the same.
 const HOLD_REVISION: &str = "
@@ -50,6 +57,12 @@ const REVISION: &str = "
 
 const RECORD: &str = "
     INSERT INTO relation_changes (revision, given, object, relation, subject) VALUES ($1, $2, $3, $4, $5)";
+
+/// Numbers all that is about to be taken back, in the order of `ON_OBJECT`.
+const RECORD_ON_OBJECT: &str = "
+    INSERT INTO relation_changes (revision, given, object, relation, subject)
+    SELECT $2 + ROW_NUMBER() OVER (ORDER BY relation, subject), 0, object, relation, subject
+    FROM relations WHERE object = $1";
 
 const CHANGES: &str = "
     SELECT revision, given, object, relation, subject FROM relation_changes WHERE revision > $1 ORDER BY revision";
@@ -129,6 +142,17 @@ pub async fn list_holders(
     Ok(Page::of(holders, page, |given: &Given| given.holder.to_string()))
 }
 
+/// What exactly this holder was given of these relations on an object, and since when.
+pub async fn find_holder(
+    tx: &mut Tx,
+    object: &Thing,
+    relations: [&str; 4],
+    holder: &Holder,
+) -> Result<Option<Given>> {
+    let [a, b, c, d] = relations;
+    tx.row(HOLDER, args![object.to_string(), a, b, c, d, holder.to_string()]).await
+}
+
 /// Something that a holder was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
@@ -169,18 +193,27 @@ pub async fn take_back(tx: &mut Tx, tuple: &Tuple) -> Result<bool> {
     Ok(gone)
 }
 
-/// Takes back everything that was given on an object that is going away.
+/// Takes back everything that was given on an object that is going away, however much it is, in a few statements.
 pub async fn take_back_all(tx: &mut Tx, object: &Thing) -> Result<()> {
+    hold(tx).await?;
     let tuples: Vec<Tuple> = tx.rows(ON_OBJECT, args![object.to_string()]).await?;
-    for tuple in tuples {
-        take_back(tx, &tuple).await?;
+    if tuples.is_empty() {
+        return Ok(());
+    }
+    let last = raise_revision(tx, tuples.len() as i64).await?;
+    let before = last - tuples.len() as i64;
+    if tx.is_shared() {
+        tx.execute(RECORD_ON_OBJECT, args![object.to_string(), before]).await?;
+    }
+    tx.execute(DELETE_ON_OBJECT, args![object.to_string()]).await?;
+    for (tuple, revision) in tuples.into_iter().zip(before + 1..) {
+        tx.note_relation(Change { revision, given: false, tuple });
     }
     Ok(())
 }
 
 async fn record(tx: &mut Tx, tuple: &Tuple, given: i64) -> Result<()> {
-    let raised: Option<(i64,)> = tx.row(RAISE_REVISION, &[]).await?;
-    let (revision,) = raised.ok_or_else(|| Error::unexpected("there is no revision"))?;
+    let revision = raise_revision(tx, 1).await?;
     if tx.is_shared() {
         // For the other replicas; a process that has the database to itself is told by its own commit.
         let args =
@@ -189,6 +222,12 @@ async fn record(tx: &mut Tx, tuple: &Tuple, given: i64) -> Result<()> {
     }
     tx.note_relation(Change { revision, given: given == 1, tuple: tuple.clone() });
     Ok(())
+}
+
+/// Takes the next so many numbers; returns the last of them.
+async fn raise_revision(tx: &mut Tx, by: i64) -> Result<i64> {
+    let raised: Option<(i64,)> = tx.row(RAISE_REVISION, args![by]).await?;
+    raised.map(|(revision,)| revision).ok_or_else(|| Error::unexpected("there is no revision"))
 }
 
 impl FromRow for Tuple {

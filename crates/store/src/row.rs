@@ -120,6 +120,12 @@ impl<A: Column> FromRow for (A,) {
     }
 }
 
+impl<A: Column, B: Column, C: Column> FromRow for (A, B, C) {
+    fn from_row(row: &mut Row) -> Result<Self> {
+        Ok((row.take()?, row.take()?, row.take()?))
+    }
+}
+
 impl<A: Column, B: Column> FromRow for (A, B) {
     fn from_row(row: &mut Row) -> Result<Self> {
         Ok((row.take()?, row.take()?))

@@ -97,9 +97,13 @@ impl Select {
     }
 
     /// Newest first, one row more than a page holds.
-    pub fn page(mut self, request: PageRequest, key_column: &'static str) -> Finished {
+    pub fn page<K: Into<Value<'static>>>(
+        mut self,
+        request: PageRequest<K>,
+        key_column: &'static str,
+    ) -> Finished {
         if let Some(after) = request.after {
-            self.and(&format!("{key_column} < ?"), [Value::Uuid(after)]);
+            self.and(&format!("{key_column} < ?"), [after.into()]);
         }
         self.args.push(Value::from(request.limit + 1));
         self.sql.push_str(&format!(" ORDER BY {key_column} DESC LIMIT ${}", self.args.len()));

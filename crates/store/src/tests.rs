@@ -95,7 +95,8 @@ async fn every_statement_can_be_prepared_on_both_databases() {
         include_str!("../migrations/0003_identity.sql"),
         include_str!("../migrations/0004_sign_in.sql"),
         include_str!("../migrations/0005_devices.sql"),
-        include_str!("../migrations/0006_sign_in_failures.sql")
+        include_str!("../migrations/0006_sign_in_failures.sql"),
+        include_str!("../migrations/0007_user_home.sql")
     );
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     for entry in std::fs::read_dir(folder).expect("the sources") {
@@ -292,7 +293,10 @@ async fn a_full_disk_loses_nothing_that_was_acknowledged() {
     let store = &stores[0];
     {
         let mut tx = store.begin().await.expect("a transaction");
-        tx.run_script("PRAGMA max_page_count = 60").await.expect("a small disk");
+        // A few hundred KiB beyond the tables themselves, however many there are.
+        let pages: Option<(i64,)> = tx.row("PRAGMA page_count", &[]).await.expect("an answer");
+        let most = pages.expect("a number").0 + 60;
+        tx.run_script(&format!("PRAGMA max_page_count = {most}")).await.expect("a small disk");
     }
     let writers = (0..600).map(|number| {
         let store = store.clone();
@@ -631,6 +635,8 @@ async fn any_change_of_the_audit_is_noticed() {
         ("UPDATE audit_events SET actor = NULL WHERE number = 1", Some(1)),
         ("DELETE FROM audit_events WHERE number = 2", Some(2)),
         ("DELETE FROM audit_events WHERE number = 3", Some(3)),
+        ("UPDATE audit_chains SET number = 2 WHERE number = 3", Some(3)),
+        ("DELETE FROM audit_chains WHERE number = 3", Some(1)),
         ("UPDATE audit_chains SET number = 3 WHERE chain = 'none'", None),
     ] {
         for store in Databases::new().await.open().await {
@@ -675,5 +681,134 @@ async fn events_written_at_once_make_one_chain() {
             verified,
             [paddock_model::audit::Verified { tenant: Some(tenant), events: 40, broken_at: None }]
         );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_audit_that_is_written_to_is_whole() {
+    for store in Databases::new().await.open().await {
+        let tenant = TenantId(Uuid::from_u128(77));
+        let writer = tokio::spawn({
+            let store = store.clone();
+            async move {
+                for number in 0..=u8::MAX {
+                    let mut tx = store.begin().await.expect("a transaction");
+                    let of = (number % 2 == 0).then_some(tenant);
+                    audit::append(&mut tx, event(number, of)).await.expect("appended");
+                    tx.commit().await.expect("committed");
+                }
+            }
+        });
+        let mut rounds = 0;
+        while !writer.is_finished() {
+            let mut tx = store.read().await.expect("a reader");
+            let verified = audit::verify(&mut tx).await.expect("verified");
+            assert!(verified.iter().all(|chain| chain.broken_at.is_none()), "{verified:?}");
+            rounds += 1;
+        }
+        assert!(rounds > 1, "nothing was written meanwhile");
+        writer.await.expect("written");
+    }
+}
+
+#[tokio::test]
+async fn what_goes_away_takes_back_all_that_was_given_on_it_in_one_block() {
+    for store in Databases::new().await.open().await {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let hears = heard.clone();
+        store.tell_relations(move |changes| hears.lock().expect("a lock").extend_from_slice(changes));
+        let object = Thing::new("tenant", "t");
+        let mut tx = store.begin().await.expect("a transaction");
+        for number in 0..300 {
+            let holder = Holder::One(Thing::new("user", &format!("u{number}")));
+            let relation = ["admin", "member"][number % 2].into();
+            let tuple = Tuple { object: object.clone(), relation, holder };
+            relations::give(&mut tx, &tuple, time(1)).await.expect("given");
+        }
+        let other = Tuple {
+            object: Thing::new("tenant", "other"),
+            relation: "member".into(),
+            holder: Holder::One(Thing::new("user", "u1")),
+        };
+        relations::give(&mut tx, &other, time(1)).await.expect("given");
+        tx.commit().await.expect("committed");
+
+        let mut tx = store.begin().await.expect("a transaction");
+        relations::take_back_all(&mut tx, &object).await.expect("taken back");
+        assert_eq!(tx.relation_revision(), Some(601));
+        tx.commit().await.expect("committed");
+
+        let mut tx = store.read().await.expect("a reader");
+        assert_eq!(relations::revision(&mut tx).await.expect("a revision"), 601);
+        assert_eq!(relations::list(&mut tx).await.expect("a list"), [other]);
+        let changes = if store.is_shared() {
+            relations::changes_since(&mut tx, 301).await.expect("changes")
+        } else {
+            heard.lock().expect("a lock")[301..].to_vec()
+        };
+        assert_eq!(changes.len(), 300);
+        let mut gone = std::collections::HashSet::new();
+        for (change, revision) in changes.into_iter().zip(302..) {
+            assert_eq!((change.revision, change.given), (revision, false));
+            assert!(gone.insert(change.tuple), "twice");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_holder_is_found_by_its_name_alone() {
+    for store in Databases::new().await.open().await {
+        let object = Thing::new("tenant", "t");
+        let holder = |name: &str| Holder::One(Thing::new("service_account", name));
+        let mut tx = store.begin().await.expect("a transaction");
+        for name in ["c/ci/\u{fc}", "c/ci/a", "c/ci/ab"] {
+            let tuple = Tuple { object: object.clone(), relation: "member".into(), holder: holder(name) };
+            relations::give(&mut tx, &tuple, time(1)).await.expect("given");
+        }
+        for (name, relation, there) in [
+            ("c/ci/\u{fc}", "member", true),
+            ("c/ci/a", "member", true),
+            ("c/ci/a", "admin", false),
+            ("c/ci/b", "member", false),
+        ] {
+            let found = relations::find_holder(&mut tx, &object, [relation; 4], &holder(name)).await;
+            assert_eq!(found.expect("an answer").is_some(), there, "{name} {relation}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn events_are_found_by_the_time_of_their_ids() {
+    for store in Databases::new().await.open().await {
+        let tenant = TenantId(Uuid::from_u128(77));
+        let mut tx = store.begin().await.expect("a transaction");
+        // A microsecond apart, across the border of a millisecond.
+        for number in 0..4 {
+            let at = time(998 + i64::from(number));
+            let id = paddock_model::id::uuid_v7(at, &SeededRandom::new(number.into()));
+            let event = paddock_model::audit::Event { id, at, ..event(number, Some(tenant)) };
+            audit::append(&mut tx, event).await.expect("appended");
+        }
+        tx.commit().await.expect("committed");
+        for (since, until, expected) in [
+            (Some(999), None, vec![3, 2, 1]),
+            (Some(1001), None, vec![3]),
+            (None, Some(1000), vec![1, 0]),
+            (Some(999), Some(1001), vec![2, 1]),
+            (Some(5000), None, vec![]),
+        ] {
+            let filter = paddock_model::audit::EventFilter {
+                since: since.map(time),
+                until: until.map(time),
+                ..Default::default()
+            };
+            let page = PageRequest { limit: 10, after: None };
+            let mut tx = store.read().await.expect("a reader");
+            let found = audit::list(&mut tx, &Scope::Everything, &filter, page).await.expect("a list");
+            let actions: Vec<String> = found.items.into_iter().map(|event| event.action).collect();
+            let expected: Vec<String> =
+                expected.iter().map(|number| format!("tenants.act_{number}")).collect();
+            assert_eq!(actions, expected, "{since:?} {until:?}");
+        }
     }
 }

@@ -1,7 +1,10 @@
 //! Users: the people that Paddock knows, and what their passwords are checked against.
 
 use paddock_model::Timestamp;
+use paddock_model::members::Role;
 use paddock_model::page::{Page, PageRequest};
+use paddock_model::subjects::Subject;
+use paddock_model::tenants::TenantId;
 use paddock_model::users::{Account, User, UserFilter, UserId};
 use uuid::Uuid;
 
@@ -11,28 +14,35 @@ use crate::value::Value;
 use crate::{Error, Result, Tx, args};
 
 const LIST: &str = "
-    SELECT id, name, email, login, issuer, subject, disabled_at, created_at, updated_at, generation FROM users";
+    SELECT id, name, email, login, issuer, subject, disabled_at, created_at, updated_at, generation, home FROM users";
 
 const FIND: &str = "
-    SELECT id, name, email, login, issuer, subject, disabled_at, created_at, updated_at, generation FROM users
+    SELECT id, name, email, login, issuer, subject, disabled_at, created_at, updated_at, generation, home FROM users
     WHERE id = $1";
 
 const FIND_BY_LOGIN: &str = "
-    SELECT id, name, email, login, issuer, subject, disabled_at, created_at, updated_at, generation FROM users
+    SELECT id, name, email, login, issuer, subject, disabled_at, created_at, updated_at, generation, home FROM users
     WHERE login = $1";
 
 const FIND_EXTERNAL: &str = "
-    SELECT id, name, email, login, issuer, subject, disabled_at, created_at, updated_at, generation FROM users
+    SELECT id, name, email, login, issuer, subject, disabled_at, created_at, updated_at, generation, home FROM users
     WHERE issuer = $1 AND subject = $2";
 
 const INSERT: &str = "
-    INSERT INTO users (id, name, email, login, issuer, subject, password_hash, failures, disabled_at, created_at, updated_at, generation)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, 0, $8, $9, $10, $11)";
+    INSERT INTO users (id, name, email, login, issuer, subject, password_hash, failures, disabled_at, created_at, updated_at, generation, home)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, 0, $8, $9, $10, $11, $12)";
 
 /// Only where nobody has changed it since it was read.
 const UPDATE: &str = "
     UPDATE users SET name = $3, email = $4, disabled_at = $5, updated_at = $6, generation = $7
     WHERE id = $1 AND generation = $2";
+
+const SET_FREE: &str = "
+    UPDATE users SET home = NULL WHERE id = $1";
+
+/// Who has a role in a tenant, and oneself.
+const ACQUAINTANCES: &str = "
+    SELECT DISTINCT subject FROM relations";
 
 const PASSWORD: &str = "
     SELECT password_hash, failures, paused_until FROM users WHERE id = $1";
@@ -76,6 +86,41 @@ pub async fn list(
     Ok(Page::of(users, &page, |user: &User| user.id.0))
 }
 
+/// The people who were given a role in one of these tenants, and `me`, newest first.
+pub async fn list_acquaintances(
+    tx: &mut Tx,
+    me: Option<UserId>,
+    tenants: &[TenantId],
+    page: PageRequest,
+) -> Result<Page<User>> {
+    let holder = |id: UserId| Value::String(Subject::User(id).to_string());
+    let mut select = Select::new(ACQUAINTANCES);
+    let roles = Role::ALL.map(|role| format!("'{}'", role.relation())).join(", ");
+    let (mut places, mut values) = (Vec::new(), Vec::new());
+    if let Some(me) = me {
+        places.push("(relation = 'holder' AND subject = ?)".to_owned());
+        values.push(holder(me));
+    }
+    if !tenants.is_empty() {
+        let objects = vec!["?"; tenants.len()].join(", ");
+        places
+            .push(format!("(object IN ({objects}) AND relation IN ({roles}) AND subject LIKE 'user:usr%')"));
+        values.extend(tenants.iter().map(|tenant| Value::String(tenant.object().to_string())));
+    }
+    if places.is_empty() {
+        return Ok(Page { items: Vec::new(), next: None });
+    }
+    select.and(&format!("({})", places.join(" OR ")), values);
+    // An id's letters keep the order of its bytes.
+    let after = page.after.map(|after| Subject::User(UserId(after)).to_string());
+    let request = PageRequest { limit: page.limit, after };
+    let subjects: Vec<(String,)> = tx.rows_of(select.page(request, "subject")).await?;
+    let ids = subjects.iter().filter_map(|(subject,)| Subject::parse(subject)?.user()).collect::<Vec<_>>();
+    let ids = Page::of(ids, &page, |id: &UserId| id.0);
+    let items = if ids.items.is_empty() { Vec::new() } else { list_by_ids(tx, &ids.items).await? };
+    Ok(Page { items, next: ids.next })
+}
+
 /// Those of these ids that there are, in no order.
 pub async fn list_by_ids(tx: &mut Tx, ids: &[UserId]) -> Result<Vec<User>> {
     let page = PageRequest::<Uuid> { limit: u32::try_from(ids.len()).unwrap_or(u32::MAX - 1), after: None };
@@ -115,7 +160,8 @@ pub async fn insert(tx: &mut Tx, user: &User, password_hash: Option<&str>) -> Re
         user.disabled_at,
         user.created_at,
         user.updated_at,
-        user.generation
+        user.generation,
+        user.home
     ];
     tx.execute_one(INSERT, args).await
 }
@@ -132,6 +178,11 @@ pub async fn update(tx: &mut Tx, before: &User, after: &User) -> Result<()> {
         after.generation
     ];
     tx.execute_one(UPDATE, args).await
+}
+
+/// The account belongs to no tenant alone any more.
+pub async fn set_free(tx: &mut Tx, id: UserId) -> Result<()> {
+    tx.execute_one(SET_FREE, args![id]).await
 }
 
 pub async fn password(tx: &mut Tx, id: UserId) -> Result<Option<Password>> {
@@ -172,6 +223,7 @@ impl FromRow for User {
             created_at: row.take()?,
             updated_at: row.take()?,
             generation: row.take()?,
+            home: row.take_optional()?,
         })
     }
 }

@@ -22,6 +22,7 @@ pub async fn verify(engine: &Engine, credential: &str) -> Result<Identity> {
         issued_at: Some(key.created_at),
         expires_at: Some(key.expires_at),
         ceiling: Ceiling::Only(Cow::Owned(opened)),
+        tenant: Some(key.tenant),
         ..Credential::new(CredentialKind::ApiKey)
     };
     Ok(Identity { subject: Subject::User(key.owner), credential: Arc::new(credential) })

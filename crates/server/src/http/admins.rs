@@ -49,6 +49,10 @@ async fn create(
     Submission { caller, body }: Submission<AdminSpec>,
 ) -> Answer<Response> {
     let subject = Subject::parse(&body.subject).ok_or_else(|| subject::not_an_id("/subject"))?;
+    let subject = match subject {
+        Subject::ServiceAccount(name) => subject::machine(&name, "/subject")?,
+        person => person,
+    };
     let admin = wire(admins::create(&app.engine, &caller, subject).await?);
     let location = format!("/api/v1/admins/{}", admin.subject.replace('/', "%2F"));
     Ok((StatusCode::CREATED, [(LOCATION, location)], [revision::header(&app)], Json(admin)).into_response())

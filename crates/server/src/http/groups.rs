@@ -167,7 +167,9 @@ fn member(body: GroupMemberSpec) -> Result<groups::GroupMember> {
             let id = GroupId::parse(&id).ok_or_else(|| subject::not_an_id("/groupId"))?;
             Ok(groups::GroupMember::Group(id))
         }
-        (None, None, Some(name)) => Ok(groups::GroupMember::Subject(Subject::ServiceAccount(name.into()))),
+        (None, None, Some(name)) => {
+            Ok(groups::GroupMember::Subject(subject::machine(&name, "/serviceAccount")?))
+        }
         _ => Err(subject::exactly_one("userId, groupId and serviceAccount")),
     }
 }

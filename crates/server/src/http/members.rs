@@ -111,7 +111,7 @@ fn newcomer(body: MemberSpec) -> Result<Newcomer> {
             Ok(Newcomer::Known(Subject::User(id)))
         }
         (None, Some(login), None) => Ok(Newcomer::Login(login)),
-        (None, None, Some(name)) => Ok(Newcomer::Known(Subject::ServiceAccount(name.into()))),
+        (None, None, Some(name)) => Ok(Newcomer::Known(subject::machine(&name, "/serviceAccount")?)),
         _ => Err(subject::exactly_one("userId, login and serviceAccount")),
     }
 }

@@ -82,12 +82,7 @@ async fn update(
     Body(body): Body<UserSpec>,
 ) -> Answer<Response> {
     let id = read_id(&id)?;
-    let disabled = match body.disabled {
-        Some(disabled) => disabled,
-        // What is not said stays as it is: nobody is let in again by a change of name.
-        None => users::get(&app.engine, &caller, id).await?.user.disabled_at.is_some(),
-    };
-    let spec = model::UserSpec { name: body.name, email: body.email, disabled };
+    let spec = model::UserSpec { name: body.name, email: body.email, disabled: body.disabled };
     let user = users::update(&app.engine, &caller, id, spec, &expected).await?;
     Ok(versioned(Seen { user, in_full: true }).into_response())
 }

@@ -24,8 +24,9 @@ const DROPPED: usize = 16 << 20;
 /// The body of a request that replaces something.
 pub struct Body<T>(pub T);
 
-/// The body and the caller of a POST, which may be sent twice and must be carried out once.
-pub struct Submission<T> {
+/// The body and the caller of a POST, which may be sent twice and must be carried out once. Where an operation allows
+/// less than all bodies may have, `MOST` says how many bytes.
+pub struct Submission<T, const MOST: usize = { usize::MAX }> {
     pub caller: paddock_model::caller::Caller,
     pub body: T,
 }
@@ -40,7 +41,7 @@ impl<T: DeserializeOwned + ToSchema + 'static> FromRequest<App> for Body<T> {
     }
 }
 
-impl<T: DeserializeOwned + ToSchema + 'static> FromRequest<App> for Submission<T> {
+impl<T: DeserializeOwned + ToSchema + 'static, const MOST: usize> FromRequest<App> for Submission<T, MOST> {
     type Rejection = Failure;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Failure> {
@@ -50,7 +51,7 @@ impl<T: DeserializeOwned + ToSchema + 'static> FromRequest<App> for Submission<T
         require_json(request.headers())?;
         let key = idempotency_key(request.headers())?;
         let operation = format!("{} {}", request.method(), request.uri());
-        let bytes = read(request, app).await?;
+        let bytes = read_at_most(request, app, MOST).await?;
         let body = parse(&bytes, app)?;
         caller.once = key.map(|key| Once { key, fingerprint: fingerprint(&operation, &bytes) });
         Ok(Submission { caller, body })
@@ -87,7 +88,11 @@ fn require_json(headers: &HeaderMap) -> Result<(), Failure> {
 
 /// The whole body, if it is neither too large nor too slow.
 pub async fn read(request: Request, app: &App) -> Result<Bytes, Failure> {
-    let most = app.limits.body_bytes;
+    read_at_most(request, app, usize::MAX).await
+}
+
+async fn read_at_most(request: Request, app: &App, most: usize) -> Result<Bytes, Failure> {
+    let most = most.min(app.limits.body_bytes);
     let mut body = request.into_body();
     let whole = async {
         let announced = body.size_hint().lower();
