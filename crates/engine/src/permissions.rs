@@ -272,7 +272,8 @@ pub(crate) fn emulator_scope(engine: &Engine, caller: &Caller) -> EmulatorScope 
     let holds =
         |relation: &str, object: &Thing| check::check(&SCHEMA, &known.tuples, &subject, relation, object);
     if holds(Relation::Admin.name(), &Object::system().thing()) {
-        return EmulatorScope { all_of: Scope::Everything, owner, own_in: nothing(), granted: Vec::new() };
+        let all_of = caller.credential.tenant.map_or(Scope::Everything, |only| Scope::Tenants(vec![only]));
+        return EmulatorScope { all_of, owner, own_in: nothing(), granted: Vec::new() };
     }
     let reached = known.tuples.reach(&subject);
     let (mut all_of, mut own_in, mut granted) = (Vec::new(), Vec::new(), Vec::new());
@@ -280,6 +281,9 @@ pub(crate) fn emulator_scope(engine: &Engine, caller: &Caller) -> EmulatorScope 
         match &*thing.kind {
             "tenant" => {
                 let Some(id) = TenantId::parse(&thing.id) else { continue };
+                if caller.credential.tenant.is_some_and(|only| only != id) {
+                    continue;
+                }
                 if holds(Relation::Operator.name(), thing) || holds(Relation::Auditor.name(), thing) {
                     all_of.push(id);
                 } else if holds(Relation::Member.name(), thing) {

@@ -50,12 +50,6 @@ const PASSWORD: &str = "
 const SET_PASSWORD: &str = "
     UPDATE users SET password_hash = $2, failures = 0, paused_until = NULL WHERE id = $1";
 
-const RECORD_FAILURE: &str = "
-    UPDATE users SET failures = failures + 1, paused_until = $2 WHERE id = $1";
-
-const FORGET_FAILURES: &str = "
-    UPDATE users SET failures = 0, paused_until = NULL WHERE id = $1 AND failures > 0";
-
 /// What a password is checked against, and how often that went wrong in a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Password {
@@ -189,21 +183,8 @@ pub async fn password(tx: &mut Tx, id: UserId) -> Result<Option<Password>> {
     tx.row(PASSWORD, args![id]).await
 }
 
-/// The same, for a transaction that goes on to count a failure or to forget them.
-pub async fn password_to_change(tx: &mut Tx, id: UserId) -> Result<Option<Password>> {
-    tx.row_to_change(PASSWORD, args![id]).await
-}
-
 pub async fn set_password(tx: &mut Tx, id: UserId, hash: &str) -> Result<()> {
     tx.execute_one(SET_PASSWORD, args![id, hash]).await
-}
-
-pub async fn record_failure(tx: &mut Tx, id: UserId, paused_until: Option<Timestamp>) -> Result<()> {
-    tx.execute_one(RECORD_FAILURE, args![id, paused_until]).await
-}
-
-pub async fn forget_failures(tx: &mut Tx, id: UserId) -> Result<()> {
-    tx.execute(FORGET_FAILURES, args![id]).await.map(drop)
 }
 
 impl FromRow for User {
