@@ -254,7 +254,6 @@ impl Row for StatusOf {
         Column::wide("UPDATED", |of| of.report.updated_at.clone()),
     ];
 
-    #[expect(clippy::misnamed_getters, reason = "what names an emulator is its id; its name may stand twice")]
     fn name(&self) -> &str {
         &self.id
     }
