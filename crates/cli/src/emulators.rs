@@ -230,7 +230,7 @@ impl Row for Emulator {
 
     // Names may be taken more than once.
     fn name(&self) -> &str {
-        &self.id
+        self.id.as_str()
     }
 }
 
