@@ -8,6 +8,7 @@ pub mod audit;
 pub mod authorizations;
 pub mod device_authorizations;
 pub mod devices;
+pub mod doctor;
 pub mod emulators;
 pub mod grants;
 pub mod groups;

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use paddock_engine::{audit, users};
+use paddock_engine::{audit, doctor, users};
 use paddock_model::audit::Verified;
 use paddock_server::auth::access_token;
 use paddock_server::config::{self, Config, InForce};
@@ -56,6 +56,11 @@ fn command() -> Command {
         )
         .subcommand(Command::new("openapi").about("Print the contract (OpenAPI 3.1, JSON)"))
         .subcommand(
+            Command::new("doctor").about(
+                "Hold the catalogue of disks against what lies in the pool, both ways; changes nothing",
+            ),
+        )
+        .subcommand(
             Command::new("audit")
                 .about("Look after the audit")
                 .subcommand_required(true)
@@ -94,6 +99,7 @@ fn run(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
             config.issuers.iter().for_each(|issuer| print!("\n{}", issuer.show()));
             Ok(())
         }
+        Some("doctor") => runtime()?.block_on(examine(&config)),
         Some("audit") => runtime()?.block_on(verify_audit(&config)),
         Some("admin") => runtime()?.block_on(print_token(&config)),
         _ => runtime()?.block_on(serve(&config)),
@@ -118,6 +124,21 @@ async fn print_token(config: &Config) -> anyhow::Result<()> {
     let engine = wiring::join(config, &World::real(BUILD)).await?;
     let admin = users::first_admin(&engine).await.map_err(|error| anyhow::anyhow!("{}", error.detail))?;
     println!("{}", access_token::mint(&engine, admin.id, engine.now()).await?);
+    Ok(())
+}
+
+async fn examine(config: &Config) -> anyhow::Result<()> {
+    let engine = wiring::join(config, &World::real(BUILD)).await?;
+    let findings = doctor::examine(&engine, &wiring::pool(config)?).await?;
+    for finding in &findings {
+        println!("{finding}");
+    }
+    anyhow::ensure!(
+        findings.is_empty(),
+        "{} things do not fit; nothing was changed. See docs/operations/devices.md",
+        findings.len()
+    );
+    println!("Every layer and every disk is recorded and there.");
     Ok(())
 }
 

@@ -91,6 +91,11 @@ pub async fn join(config: &Config, world: &World) -> anyhow::Result<Engine> {
     Ok(Engine::join(&location(config)?, world.clock.clone(), world.random.clone()).await?)
 }
 
+/// The disks of a server that may be at work, to look at.
+pub fn pool(config: &Config) -> anyhow::Result<Qcow2Pool> {
+    Ok(Qcow2Pool::join("local", &config.data.join("disks"))?)
+}
+
 fn location(config: &Config) -> anyhow::Result<DatabaseLocation> {
     if let Some(url) = &config.database_url {
         let connections = config.database_connections.0 as usize;

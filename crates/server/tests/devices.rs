@@ -154,6 +154,23 @@ async fn a_device_lives_through_whatever_happens_to_its_server_and_leaves_nothin
     adb.says(&["-s", &device, "pull", "/data/big", back.to_str().expect("text")]);
     assert!(std::fs::read(&back).is_ok_and(|copy| copy == bytes), "what came back is not what went in");
 
+    // The doctor finds what is too much and what is missing, and touches neither.
+    let doctor =
+        || daemon::paddockd().args(["doctor", "--data"]).arg(folder.path()).output().expect("output");
+    assert!(doctor().status.success(), "{:?}", doctor());
+    let disks = folder.path().join("disks/disks");
+    let (stranger, disk) = (disks.join("notes.txt"), std::fs::read_dir(&disks).expect("disks").next());
+    let disk = disk.expect("a disk").expect("an entry").path();
+    std::fs::write(&stranger, "mine").expect("a file");
+    let aside = folder.path().join("aside");
+    std::fs::rename(&disk, &aside).expect("moved");
+    let found = doctor();
+    std::fs::rename(&aside, &disk).expect("moved back");
+    let told = String::from_utf8_lossy(&found.stdout).into_owned();
+    assert!(!found.status.success() && told.lines().count() == 2, "{found:?}");
+    assert!(told.contains("notes.txt") && told.contains(&format!("of emulator {id} is recorded")), "{told}");
+    std::fs::remove_file(&stranger).expect("nobody has touched it");
+
     // The server dies: the device does not notice, nor does an open shell.
     let before = processes(&id);
     assert_eq!(before.len(), 1);

@@ -91,6 +91,15 @@ impl Qcow2Pool {
         Ok(Qcow2Pool { name: name.to_owned(), place: Arc::new(place), imports: tokio::sync::Mutex::new(()) })
     }
 
+    /// The pool of a server that may be at work: nothing is made, and nothing is swept.
+    pub fn join(name: &str, folder: &Path) -> DriverResult<Qcow2Pool> {
+        let [layers, disks] = ["layers", "disks"].map(|name| folder.join(name));
+        let disks_handle = File::open(&disks)
+            .map_err(|error| io_error(&format!("look into the pool in {}", folder.display()), error))?;
+        let place = Place { layers, disks, disks_handle, prepared: AtomicU64::new(0) };
+        Ok(Qcow2Pool { name: name.to_owned(), place: Arc::new(place), imports: tokio::sync::Mutex::new(()) })
+    }
+
     async fn with<T: Send + 'static>(
         &self,
         act: impl FnOnce(&Place) -> DriverResult<T> + Send + 'static,
