@@ -343,5 +343,8 @@ fn describe() {
         "paddock_store_transactions_total",
         "Transactions that were made durable by paddock_store_commits_total commits."
     );
+    metrics::describe_gauge!("paddock_pool_capacity_bytes", "How much a disk pool holds.");
+    metrics::describe_gauge!("paddock_pool_used_bytes", "How much of a disk pool its own files take.");
+    metrics::describe_gauge!("paddock_pool_free_bytes", "How much room a disk pool has left.");
     metrics::describe_gauge!("paddock_build_info", "1; the labels say which build this is.");
 }
