@@ -229,7 +229,6 @@ impl Row for Emulator {
     ];
 
     // Names may be taken more than once.
-    #[expect(clippy::misnamed_getters, reason = "what names an emulator is its id; its name may stand twice")]
     fn name(&self) -> &str {
         self.id.as_str()
     }
