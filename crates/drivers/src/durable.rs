@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -44,7 +45,8 @@ fn prepare(path: &Path, bytes: &[u8], mode: u32, flush: fn(&File) -> io::Result<
 
 /// Makes a folder; one that is already there is kept.
 pub fn make_folder(folder: &Path) -> io::Result<()> {
-    match fs::create_dir(folder) {
+    // For its owner alone: disks and identities are nobody else's.
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let Some(parent) = folder.parent().filter(|parent| !parent.exists()) else { return Err(error) };

@@ -93,8 +93,9 @@ fn the_password_is_shown_to_no_log_and_files_are_closed_to_others() {
     assert!(line.contains("admin-password") && !line.contains(password.trim()), "{line:?}");
     for entry in std::fs::read_dir(folder.path()).expect("files") {
         let entry = entry.expect("a file");
-        let mode = entry.metadata().expect("metadata").permissions().mode() & 0o777;
-        assert_eq!(mode, 0o600, "{}", entry.path().display());
+        let facts = entry.metadata().expect("metadata");
+        let closed = if facts.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(facts.permissions().mode() & 0o777, closed, "{}", entry.path().display());
     }
 }
 

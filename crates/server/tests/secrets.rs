@@ -318,7 +318,8 @@ impl Stage {
         let place = format!("{DATABASE} after {after}");
         for entry in std::fs::read_dir(self.folder.path().join("data")).expect("files") {
             let path = entry.expect("a file").path();
-            if !path.ends_with("admin-password") {
+            // Folders hold disks, of which there are none here.
+            if path.is_file() && !path.ends_with("admin-password") {
                 let bytes = std::fs::read(&path).expect("a file");
                 self.hunt.search_in(&format!("{place}, {}", path.display()), bytes);
             }
@@ -816,6 +817,8 @@ const NAMED_LIKE_SECRETS: &[(&str, &str)] = &[
     ("Whoami", "credential"),
     // What has happened, for programs.
     ("CheckError", "code"),
+    ("StatusReason", "code"),
+    ("AdbEndpoint", "webSocketUrl"),
     ("Event", "code"),
     ("Fault", "code"),
     ("Obstacle", "code"),
