@@ -24,11 +24,11 @@ const OF_LAYER: &str = "
     SELECT name, id, tenant, parent, layer, state, problems, image, rooted_at, rooted_by, origin, labels,
         created_by, created_at, updated_at, last_used_at, use_count, generation FROM snapshots WHERE layer = $1";
 
-/// Promoted roots, the newest first.
+/// Promoted roots, the newest first; of those that came in together, the last by name.
 const ROOTS: &str = "
     SELECT name, id, tenant, parent, layer, state, problems, image, rooted_at, rooted_by, origin, labels,
         created_by, created_at, updated_at, last_used_at, use_count, generation FROM snapshots
-    WHERE rooted_at IS NOT NULL AND state = 'ready' ORDER BY rooted_at DESC, id DESC LIMIT 200";
+    WHERE rooted_at IS NOT NULL AND state = 'ready' ORDER BY rooted_at DESC, name DESC LIMIT 200";
 
 const INSERT: &str = "
     INSERT INTO snapshots (name, id, tenant, parent, layer, state, problems, image, device_type, android_version, rooted_at,

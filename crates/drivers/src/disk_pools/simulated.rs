@@ -152,6 +152,18 @@ impl DiskPool for SimulatedPool {
         Ok(())
     }
 
+    async fn ensure_successor(&self, _disk: DiskId, _layer: LayerId, _to: DiskId) -> DriverResult<Volume> {
+        Err(DriverError::new(Retry::Never, "unsupported", "not yet"))
+    }
+
+    async fn abandon_successor(&self, _disk: DiskId, _layer: LayerId, _to: DiskId) -> DriverResult<()> {
+        Err(DriverError::new(Retry::Never, "unsupported", "not yet"))
+    }
+
+    async fn seal_layer(&self, _layer: LayerId, _disk: DiskId) -> DriverResult<LayerFacts> {
+        Err(DriverError::new(Retry::Never, "unsupported", "not yet"))
+    }
+
     async fn capacity(&self) -> DriverResult<PoolCapacity> {
         let used_bytes = self.world().used_bytes();
         Ok(PoolCapacity {

@@ -12,7 +12,10 @@ use async_trait::async_trait;
 use paddock_model::Timestamp;
 use paddock_model::devices::DeviceType;
 use paddock_model::devices::{DeviceState, Image, Observed, Phase};
-use paddock_model::drivers::emulator_hosts::{ByteStream, Channel, EmulatorHost, Launch};
+use paddock_model::drivers::disk_pools::Volume;
+use paddock_model::drivers::emulator_hosts::{
+    ByteStream, Channel, Consistency, EmulatorHost, Launch, Switch,
+};
 use paddock_model::drivers::{DriverError, DriverResult, Retry};
 use paddock_model::emulators::EmulatorId;
 use paddock_model::ports::Clock;
@@ -288,6 +291,14 @@ impl EmulatorHost for SimulatedHost {
     }
 
     /// Whatever is said comes back.
+    async fn switch(&self, _switch: &Switch) -> DriverResult<Consistency> {
+        Err(DriverError::new(Retry::Never, "unsupported", "not yet"))
+    }
+
+    async fn volume(&self, _emulator: EmulatorId) -> DriverResult<Option<Volume>> {
+        Err(DriverError::new(Retry::Never, "unsupported", "not yet"))
+    }
+
     async fn open(&self, emulator: EmulatorId, _channel: Channel) -> DriverResult<Box<dyn ByteStream>> {
         self.0.faults.strike("open a way into a device")?;
         self.present(emulator, |device| is_up(device, emulator))?;

@@ -79,6 +79,16 @@ pub trait DiskPool: Send + Sync + 'static {
 
     async fn remove_disk(&self, disk: DiskId) -> DriverResult<()>;
 
+    /// A writable disk on top of what `disk` holds, which gets a second name, `layer`. Whoever has `disk` open goes on
+    /// writing to it, so nothing may be read from the layer before it is sealed.
+    async fn ensure_successor(&self, disk: DiskId, layer: LayerId, to: DiskId) -> DriverResult<Volume>;
+
+    /// Takes a successor back that no device has ever written to; `disk` is as it was.
+    async fn abandon_successor(&self, disk: DiskId, layer: LayerId, to: DiskId) -> DriverResult<()>;
+
+    /// Nobody writes to `disk` any more: from now on it is the layer alone, flushed and with its digest.
+    async fn seal_layer(&self, layer: LayerId, disk: DiskId) -> DriverResult<LayerFacts>;
+
     async fn capacity(&self) -> DriverResult<PoolCapacity>;
 
     async fn list(&self) -> DriverResult<PoolContents>;

@@ -4,8 +4,10 @@
 
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::time::Duration;
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::broadcast;
 
@@ -42,6 +44,28 @@ pub enum Channel {
     Log,
 }
 
+/// What a captured disk can be trusted to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Consistency {
+    /// As after a power cut: the device's journal is replayed at the next start.
+    Crash,
+    /// The device held still: everything it had written is there.
+    Filesystem,
+}
+
+/// A device's move from one disk to the next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Switch {
+    pub emulator: EmulatorId,
+    /// What it writes to now.
+    pub from: Volume,
+    /// What it is to write to, standing on `from`.
+    pub to: Volume,
+    /// How long the device may be held still.
+    pub patience: Duration,
+}
+
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
@@ -65,6 +89,13 @@ pub trait EmulatorHost: Send + Sync + 'static {
 
     /// Asks the device itself.
     async fn inspect(&self, emulator: EmulatorId) -> DriverResult<DeviceState>;
+
+    /// Has a running device write to another disk from now on, without its noticing; one that does so already is told
+    /// of as `Crash`, for nobody knows how it came there. When this fails the device runs on, on the disk that `volume` tells.
+    async fn switch(&self, switch: &Switch) -> DriverResult<Consistency>;
+
+    /// The disk that a running device writes to, as it says itself; nothing when it does not run.
+    async fn volume(&self, emulator: EmulatorId) -> DriverResult<Option<Volume>>;
 
     async fn open(&self, emulator: EmulatorId, channel: Channel) -> DriverResult<Box<dyn ByteStream>>;
 

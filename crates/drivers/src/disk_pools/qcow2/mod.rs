@@ -151,6 +151,18 @@ impl DiskPool for Qcow2Pool {
         self.with(move |place| place.remove_disk(disk)).await
     }
 
+    async fn ensure_successor(&self, _disk: DiskId, _layer: LayerId, _to: DiskId) -> DriverResult<Volume> {
+        Err(DriverError::new(Retry::Never, "unsupported", "not yet"))
+    }
+
+    async fn abandon_successor(&self, _disk: DiskId, _layer: LayerId, _to: DiskId) -> DriverResult<()> {
+        Err(DriverError::new(Retry::Never, "unsupported", "not yet"))
+    }
+
+    async fn seal_layer(&self, _layer: LayerId, _disk: DiskId) -> DriverResult<LayerFacts> {
+        Err(DriverError::new(Retry::Never, "unsupported", "not yet"))
+    }
+
     async fn capacity(&self) -> DriverResult<PoolCapacity> {
         self.with(Place::capacity).await
     }

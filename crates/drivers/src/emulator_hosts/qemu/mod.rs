@@ -31,7 +31,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use paddock_model::devices::{DeviceState, Image, Observed, Phase};
-use paddock_model::drivers::emulator_hosts::{ByteStream, Channel, EmulatorHost, Launch};
+use paddock_model::drivers::disk_pools::Volume;
+use paddock_model::drivers::emulator_hosts::{
+    ByteStream, Channel, Consistency, EmulatorHost, Launch, Switch,
+};
 use paddock_model::drivers::{DriverError, DriverResult, Retry};
 use paddock_model::emulators::EmulatorId;
 use paddock_model::ports::Clock;
@@ -379,6 +382,14 @@ impl EmulatorHost for QemuHost {
             Trouble::Silent => unanswered("no answer in time"),
             Trouble::Refused(words) => unanswered(&words.to_string()),
         })
+    }
+
+    async fn switch(&self, _switch: &Switch) -> DriverResult<Consistency> {
+        Err(DriverError::new(Retry::Never, "unsupported", "not yet"))
+    }
+
+    async fn volume(&self, _emulator: EmulatorId) -> DriverResult<Option<Volume>> {
+        Err(DriverError::new(Retry::Never, "unsupported", "not yet"))
     }
 
     async fn open(&self, emulator: EmulatorId, channel: Channel) -> DriverResult<Box<dyn ByteStream>> {
