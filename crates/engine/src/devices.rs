@@ -24,9 +24,19 @@ pub struct Settings {
     /// Profiles of images that are brought in by themselves.
     pub images: Vec<PathBuf>,
     pub boot_deadline: Duration,
+    /// After this long a capture that has not happened is given up.
+    pub capture_deadline: Duration,
+    /// How long a device may be held still while it is captured.
+    pub freeze: Duration,
+    /// How many clones are booted at once to prove snapshots.
+    pub verifications_at_once: i64,
+    /// A snapshot on more layers than this is not deployed before they are consolidated.
+    pub hard_depth: i64,
     /// Of one tenant.
     pub quota_emulators: i64,
     pub quota_memory_bytes: i64,
+    /// Above this much of the pool, people are warned.
+    pub warn_percent: i64,
     /// Above this much of the pool, nothing new is put into it.
     pub critical_percent: i64,
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use paddock_model::caller::Caller;
-use paddock_model::devices::{DeviceState, DeviceType};
+use paddock_model::devices::{DeviceIdentity, DeviceState, DeviceType};
 use paddock_model::emulators::{
-    Action, Cause, Emulator, EmulatorFilter, EmulatorId, IdentityMode, SLOTS, Seen, Status, Wanted,
+    Action, Cause, Emulator, EmulatorFilter, EmulatorId, Footing, IdentityMode, SLOTS, Seen, Status, Wanted,
     address_of, fresh, identity,
 };
 use paddock_model::error::{Kind, Problem};
@@ -15,6 +15,7 @@ use paddock_model::layers::DiskId;
 use paddock_model::page::{Page, PageRequest};
 use paddock_model::permissions::Relation;
 use paddock_model::permissions::tuples::Holder;
+use paddock_model::snapshots::Snapshot;
 use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result, Timestamp};
 use paddock_store::disks::Disk;
@@ -86,7 +87,7 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: EmulatorSpec) -> Res
     let snapshot = snapshots::choose(engine, &mut tx, caller, tenant.id, named, spec.device_type).await?;
     devices.require_room()?;
     let id = EmulatorId::new(now, engine.random());
-    let disk = Disk { id: DiskId::new(now, engine.random()), emulator: id, layer: snapshot.layer };
+    let disk = clone_of(engine, &snapshot, id);
     let emulator = Emulator {
         id,
         tenant: tenant.id,
@@ -101,6 +102,9 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: EmulatorSpec) -> Res
         snapshot_parent: snapshot.parent.clone(),
         image: snapshot.image.name.clone(),
         disk: disk.id,
+        previous: None,
+        discarded: None,
+        capturing: None,
         identity: draw_identity(engine, &spec.identity, snapshot.image.device_type),
         slot: Some(take_slot(&mut tx).await?),
         wanted: Wanted::Running,
@@ -127,10 +131,8 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: EmulatorSpec) -> Res
     };
     let more = Usage { emulators: 1, memory_bytes: emulator.memory_bytes };
     require_within_quota(devices, tenant_usage::add(&mut tx, tenant.id, more).await?)?;
-    // The record of the disk holds its layer from before the file is made.
-    disks::insert(&mut tx, &disk).await?;
+    take_clone(&mut tx, &snapshot, &disk).await?;
     emulators::insert(&mut tx, &emulator).await?;
-    snapshot_rows::record_use(&mut tx, &snapshot.name, now).await?;
     let object = emulator.object();
     relations::give(&mut tx, &object.given_to("tenant", Holder::One(tenant.object().thing())), now).await?;
     relations::give(&mut tx, &object.given_to("owner", Holder::One(caller.subject.thing())), now).await?;
@@ -168,6 +170,87 @@ pub async fn restart(engine: &Engine, caller: &Caller, id: EmulatorId) -> Result
     idempotency_keys::remember(&mut tx, caller, &changed).await?;
     engine.commit(tx).await?;
     Ok(changed)
+}
+
+/// A clone of another snapshot takes over under the same id and address. Until it is up the disk before it is kept, and
+/// comes back by itself if it does not come up.
+pub async fn swap_snapshot(
+    engine: &Engine,
+    caller: &Caller,
+    id: EmulatorId,
+    named: &str,
+    expected: &Expected,
+) -> Result<Emulator> {
+    let devices = engine.devices()?;
+    let now = engine.now();
+    let mut tx = engine.store.begin().await?;
+    let emulator = find_to_change(engine, &mut tx, caller, id).await?;
+    permissions::require(engine, caller, Relation::CanSwapSnapshot, &emulator.object())?;
+    expected.require(emulator.generation)?;
+    require_action(&emulator, Action::Swap)?;
+    let snapshot =
+        snapshots::choose(engine, &mut tx, caller, emulator.tenant, Some(named), Some(emulator.device_type))
+            .await?;
+    if snapshot.image.device_type != emulator.device_type {
+        let detail = format!(
+            "The emulator is a {} and the snapshot boots a {}. Deploy a new emulator from it instead.",
+            emulator.device_type.name(),
+            snapshot.image.device_type.name()
+        );
+        return Err(Error::conflict("other_device_type", detail));
+    }
+    require_undisturbed(&emulator)?;
+    devices.require_room()?;
+    let disk = clone_of(engine, &snapshot, id);
+    let to = Footing {
+        snapshot: snapshot.name.clone(),
+        snapshot_parent: snapshot.parent.clone(),
+        image: snapshot.image.name.clone(),
+        android_version: snapshot.image.android_version.clone(),
+        disk: disk.id,
+    };
+    take_clone(&mut tx, &snapshot, &disk).await?;
+    let changed = update(&mut tx, &emulator, emulator.clone().swapped(to, now)).await?;
+    let details =
+        json!({ "from": emulator.snapshot, "to": snapshot.name, "incarnation": changed.incarnation });
+    let (tenant, object) = (Some(changed.tenant), changed.object());
+    audit::record(engine, &mut tx, caller, "emulators.swap_snapshot", tenant, object, details).await?;
+    engine.commit(tx).await?;
+    Ok(changed)
+}
+
+/// A disk of its own for an emulator, as the snapshot is.
+fn clone_of(engine: &Engine, snapshot: &Snapshot, emulator: EmulatorId) -> Disk {
+    let now = engine.now();
+    Disk {
+        id: DiskId::new(now, engine.random()),
+        emulator,
+        layer: snapshot.layer,
+        snapshot: Some(snapshot.name.clone()),
+        created_at: now,
+    }
+}
+
+/// Records the clone, before any file is made. Whoever deletes the snapshot at this moment is either first or refused.
+async fn take_clone(tx: &mut Tx, snapshot: &Snapshot, disk: &Disk) -> Result<()> {
+    if !snapshot_rows::record_use(tx, &snapshot.name, disk.created_at).await? {
+        let detail = format!("The snapshot {} is being deleted. Choose another one.", snapshot.name);
+        return Err(Error::conflict("not_deployable", detail));
+    }
+    Ok(disks::insert(tx, disk).await?)
+}
+
+/// Refuses while something is under way that has to end first.
+pub(crate) fn require_undisturbed(emulator: &Emulator) -> Result<()> {
+    if let Some(snapshot) = &emulator.capturing {
+        let detail = format!("The snapshot {snapshot} is being captured of it. Try again when that is done.");
+        return Err(Error::conflict("capture_in_progress", detail));
+    }
+    if emulator.previous.is_some() || emulator.discarded.is_some() {
+        let detail = "The disk of an earlier swap is still being removed. Try again in a moment.";
+        return Err(Error::conflict("swap_in_progress", detail));
+    }
+    Ok(())
 }
 
 /// Gives the compute back and keeps the disk; a restart wakes it under the same id.
@@ -234,7 +317,11 @@ pub async fn wait(engine: &Engine, caller: &Caller, id: EmulatorId, patience: Du
     let settled = async {
         loop {
             let emulator = get(engine, caller, id).await?;
-            if !matches!(emulator.status(), Status::Provisioning | Status::Restarting | Status::Terminating) {
+            let on_its_way = matches!(
+                emulator.status(),
+                Status::Provisioning | Status::Restarting | Status::Swapping | Status::Terminating
+            );
+            if !on_its_way {
                 return Ok(emulator);
             }
             news.changed().await;
@@ -277,13 +364,18 @@ pub(crate) async fn bury(tx: &mut Tx, emulator: &Emulator, now: Timestamp) -> Re
     update(tx, emulator, buried).await.map(drop)
 }
 
-async fn find_to_change(engine: &Engine, tx: &mut Tx, caller: &Caller, id: EmulatorId) -> Result<Emulator> {
+pub(crate) async fn find_to_change(
+    engine: &Engine,
+    tx: &mut Tx,
+    caller: &Caller,
+    id: EmulatorId,
+) -> Result<Emulator> {
     let scope = permissions::emulator_scope(engine, caller);
     let emulator = emulators::find_to_change(tx, &scope, id).await?;
     emulator.ok_or_else(|| permissions::invisible(engine, "emulator", &id.object()))
 }
 
-fn require_action(emulator: &Emulator, action: Action) -> Result<()> {
+pub(crate) fn require_action(emulator: &Emulator, action: Action) -> Result<()> {
     let status = emulator.status();
     if status.actions().contains(&action) {
         return Ok(());
@@ -314,16 +406,12 @@ fn require_within_quota(devices: &Devices, usage: Usage) -> Result<()> {
     Err(Error::new(Kind::Conflict, "quota_exceeded", detail))
 }
 
-async fn take_slot(tx: &mut Tx) -> Result<i64> {
+pub(crate) async fn take_slot(tx: &mut Tx) -> Result<i64> {
     let slot = slots::take(tx, SLOTS).await?;
     slot.ok_or_else(|| Error::unavailable("no_address", "Every loopback address is taken. Delete emulators."))
 }
 
-fn draw_identity(
-    engine: &Engine,
-    mode: &IdentityMode,
-    device_type: DeviceType,
-) -> paddock_model::devices::DeviceIdentity {
+pub(crate) fn draw_identity(engine: &Engine, mode: &IdentityMode, device_type: DeviceType) -> DeviceIdentity {
     let seed = fresh(engine.random());
     match mode {
         IdentityMode::Regenerate => identity(&fresh(engine.random()), &seed, device_type),

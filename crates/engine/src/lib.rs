@@ -6,6 +6,7 @@ pub mod admins;
 pub mod api_keys;
 pub mod audit;
 pub mod authorizations;
+pub mod captures;
 pub mod device_authorizations;
 pub mod devices;
 pub mod doctor;

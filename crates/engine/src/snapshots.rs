@@ -1,25 +1,51 @@
 //! Snapshots: what emulators boot from, and which of them a newcomer gets.
 
+use std::collections::HashMap;
+
 use paddock_model::caller::Caller;
 use paddock_model::devices::DeviceType;
-use paddock_model::error::Kind;
+use paddock_model::drivers::disk_pools::PoolCapacity;
+use paddock_model::emulators::EmulatorId;
+use paddock_model::error::{Fault, Kind, Problem};
+use paddock_model::expected::Expected;
+use paddock_model::layers::{DiskId, LayerId};
 use paddock_model::page::{Page, PageRequest};
-use paddock_model::permissions::Relation;
+use paddock_model::permissions::tuples::Holder;
+use paddock_model::permissions::{Object, Relation};
 use paddock_model::slug::Slug;
-use paddock_model::snapshots::{Snapshot, SnapshotFilter};
+use paddock_model::snapshots::{PromotionProblem, RESERVED, Snapshot, SnapshotFilter, SnapshotState};
 use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result};
-use paddock_store::layers::Layer;
-use paddock_store::{Tx, layers, snapshots};
+use paddock_store::layers::{Layer, LayerState};
+use paddock_store::{
+    Tx, disks, emulators as emulator_rows, layers, relations, snapshot_children, snapshots, verifications,
+};
+use serde_json::json;
 
 use crate::permissions::Decision;
-use crate::{Engine, permissions};
+use crate::{Engine, audit, idempotency_keys, permissions};
 
-/// A snapshot, and the bytes that it stands on.
+/// A snapshot, and what it takes.
 pub struct Described {
     pub snapshot: Snapshot,
     pub layer: Option<Layer>,
+    /// Of those that the caller may see.
+    pub child_count: i64,
+    /// What would be freed if it were deleted.
+    pub exclusive_bytes: i64,
+    /// The clones of it that the caller may see; only of a snapshot that was asked for by name.
+    pub source_volumes: Option<Vec<SourceVolume>>,
 }
+
+/// A disk that is a clone of a snapshot.
+pub struct SourceVolume {
+    pub volume: DiskId,
+    pub emulator: EmulatorId,
+    pub since: paddock_model::Timestamp,
+}
+
+/// More are not named; that there are some is what matters.
+const VOLUMES_NAMED: i64 = 100;
 
 pub async fn list(
     engine: &Engine,
@@ -30,22 +56,83 @@ pub async fn list(
     let mut tx = engine.store.read().await?;
     let scope = permissions::scope(engine, caller);
     let found = snapshots::list(&mut tx, &scope, filter, page).await?;
-    let mut items = Vec::with_capacity(found.items.len());
-    for snapshot in found.items {
-        items.push(describe(&mut tx, snapshot).await?);
-    }
+    let items = describe(engine, &mut tx, caller, found.items).await?;
     Ok(Page { items, next: found.next })
 }
 
 pub async fn get(engine: &Engine, caller: &Caller, name: &str) -> Result<Described> {
     let mut tx = engine.store.read().await?;
     let snapshot = find(engine, &mut tx, caller, name).await?;
-    describe(&mut tx, snapshot).await
+    describe_one(engine, &mut tx, caller, snapshot).await
 }
 
-async fn describe(tx: &mut Tx, snapshot: Snapshot) -> Result<Described> {
-    let layer = layers::find(tx, snapshot.layer).await?;
-    Ok(Described { snapshot, layer })
+pub(crate) async fn describe_one(
+    engine: &Engine,
+    tx: &mut Tx,
+    caller: &Caller,
+    snapshot: Snapshot,
+) -> Result<Described> {
+    let volumes = source_volumes(engine, tx, caller, &snapshot.name).await?;
+    let described = describe(engine, tx, caller, vec![snapshot]).await?.pop();
+    let described = described.ok_or_else(|| Error::internal("one snapshot is described by one"))?;
+    Ok(Described { source_volumes: Some(volumes), ..described })
+}
+
+/// The same few reads for any number of snapshots, and one more for each layer of a lineage that is one's alone.
+async fn describe(
+    engine: &Engine,
+    tx: &mut Tx,
+    caller: &Caller,
+    found: Vec<Snapshot>,
+) -> Result<Vec<Described>> {
+    let names: Vec<Slug> = found.iter().map(|snapshot| snapshot.name.clone()).collect();
+    let scope = permissions::scope(engine, caller);
+    let mut children: HashMap<String, i64> = HashMap::new();
+    for (name, count) in snapshot_children::counts(tx, &scope, &names).await? {
+        *children.entry(name).or_default() += count;
+    }
+    let mut known: HashMap<LayerId, Layer> = HashMap::new();
+    let mut wanted: Vec<LayerId> = found.iter().map(|snapshot| snapshot.layer).collect();
+    while !wanted.is_empty() {
+        let below = layers::find_all(tx, &wanted).await?;
+        // What several stand on is nobody's alone, nor is anything below it.
+        let alone = below.iter().filter(|layer| layer.refs == 1).filter_map(|layer| layer.parent);
+        wanted = alone.filter(|id| !known.contains_key(id)).collect();
+        known.extend(below.into_iter().map(|layer| (layer.id, layer)));
+    }
+    let exclusive = |layer: LayerId| {
+        let mut bytes = 0;
+        let mut next = known.get(&layer).filter(|layer| layer.refs == 1);
+        while let Some(layer) = next {
+            bytes += layer.allocated_bytes;
+            next = layer.parent.and_then(|id| known.get(&id)).filter(|layer| layer.refs == 1);
+        }
+        bytes
+    };
+    let describe_one = |snapshot: Snapshot| Described {
+        layer: known.get(&snapshot.layer).cloned(),
+        child_count: children.get(snapshot.name.as_str()).copied().unwrap_or(0),
+        exclusive_bytes: exclusive(snapshot.layer),
+        source_volumes: None,
+        snapshot,
+    };
+    Ok(found.into_iter().map(describe_one).collect())
+}
+
+async fn source_volumes(
+    engine: &Engine,
+    tx: &mut Tx,
+    caller: &Caller,
+    name: &Slug,
+) -> Result<Vec<SourceVolume>> {
+    let scope = permissions::emulator_scope(engine, caller);
+    let mut volumes = Vec::new();
+    for disk in disks::of_snapshot(tx, name, VOLUMES_NAMED).await? {
+        if emulator_rows::find(tx, &scope, disk.emulator).await?.is_some() {
+            volumes.push(SourceVolume { volume: disk.id, emulator: disk.emulator, since: disk.created_at });
+        }
+    }
+    Ok(volumes)
 }
 
 pub(crate) async fn find(engine: &Engine, tx: &mut Tx, caller: &Caller, name: &str) -> Result<Snapshot> {
@@ -54,6 +141,248 @@ pub(crate) async fn find(engine: &Engine, tx: &mut Tx, caller: &Caller, name: &s
     let snapshot = snapshots::find(tx, &scope, &name).await?;
     snapshot
         .ok_or_else(|| permissions::invisible(engine, "snapshot", &paddock_model::snapshots::object(&name)))
+}
+
+async fn find_to_change(engine: &Engine, tx: &mut Tx, caller: &Caller, name: &str) -> Result<Snapshot> {
+    let name = Slug::parse(name).ok_or_else(|| Error::not_found("snapshot"))?;
+    let scope = permissions::scope(engine, caller);
+    let snapshot = snapshots::find_to_change(tx, &scope, &name).await?;
+    snapshot
+        .ok_or_else(|| permissions::invisible(engine, "snapshot", &paddock_model::snapshots::object(&name)))
+}
+
+pub(crate) async fn insert(tx: &mut Tx, snapshot: &Snapshot) -> Result<()> {
+    if snapshots::insert(tx, snapshot).await? {
+        return Ok(());
+    }
+    // Names are everyone's: that one is taken is all that is told.
+    let detail = format!("The name {} is taken. Choose another one.", snapshot.name);
+    Err(Error::conflict("name_taken", detail))
+}
+
+pub(crate) async fn give_to(
+    tx: &mut Tx,
+    snapshot: &Snapshot,
+    tenant: TenantId,
+    caller: &Caller,
+) -> Result<()> {
+    let (object, now) = (snapshot.object(), snapshot.created_at);
+    for (relation, holder) in [("tenant", tenant.object().thing()), ("owner", caller.subject.thing())] {
+        relations::give(tx, &object.given_to(relation, Holder::One(holder)), now).await?;
+    }
+    Ok(())
+}
+
+pub(crate) fn read_name(text: &str) -> Result<Slug> {
+    let invalid = |message: &str| {
+        let fault =
+            Fault { pointer: "/name".into(), code: "invalid_name".into(), message: message.to_owned() };
+        Error::invalid(vec![fault])
+    };
+    if RESERVED.contains(&text) {
+        return Err(invalid("this name stands for something else; choose another one"));
+    }
+    Slug::parse(text)
+        .ok_or_else(|| invalid("up to 63 lower-case letters, digits and hyphens; no hyphen at the ends"))
+}
+
+/// Marks a snapshot for deletion; a loop purges it. What was derived from it keeps its bytes.
+pub async fn delete(engine: &Engine, caller: &Caller, name: &str, expected: &Expected) -> Result<Described> {
+    let mut tx = engine.store.begin().await?;
+    let snapshot = find_to_change(engine, &mut tx, caller, name).await?;
+    permissions::require(engine, caller, Relation::CanDelete, &snapshot.object())?;
+    expected.require(snapshot.generation)?;
+    if snapshot.state == SnapshotState::Deleting {
+        return describe_one(engine, &mut tx, caller, snapshot).await;
+    }
+    if snapshot.is_root() {
+        let detail = "It is a retention root. Demote it first, if it is really to go.";
+        return Err(Error::conflict("is_root", detail));
+    }
+    let clones = disks::of_snapshot(&mut tx, &snapshot.name, VOLUMES_NAMED).await?;
+    if !clones.is_empty() {
+        let visible = source_volumes(engine, &mut tx, caller, &snapshot.name).await?;
+        let problem = |volume: &SourceVolume| Problem {
+            code: "volume".into(),
+            message: format!("{} of {}", volume.volume, volume.emulator),
+        };
+        let detail = "Emulators run on clones of it. Delete them or swap their snapshot first.";
+        return Err(Error::conflict("in_use", detail).with_problems(visible.iter().map(problem).collect()));
+    }
+    let changed = change(engine, &mut tx, &snapshot, |after| after.state = SnapshotState::Deleting).await?;
+    let (tenant, object) = (changed.tenant, changed.object());
+    audit::record(engine, &mut tx, caller, "snapshots.delete", tenant, object, json!({})).await?;
+    let described = describe_one(engine, &mut tx, caller, changed).await?;
+    engine.commit(tx).await?;
+    Ok(described)
+}
+
+/// Protects a snapshot from retention. Refused with everything that speaks against it, unless it is forced.
+pub async fn promote_root(engine: &Engine, caller: &Caller, name: &str, force: bool) -> Result<Described> {
+    let mut tx = engine.store.begin().await?;
+    let snapshot = find_to_change(engine, &mut tx, caller, name).await?;
+    permissions::require(engine, caller, Relation::CanPromoteRoot, &snapshot.object())?;
+    if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, engine.now()).await? {
+        return describe_one(engine, &mut tx, caller, earlier).await;
+    }
+    if snapshot.is_root() && snapshot.state != SnapshotState::Deleting {
+        return describe_one(engine, &mut tx, caller, snapshot).await;
+    }
+    let problems = snapshot.promotion_problems(stands_on_all(&mut tx, snapshot.layer).await?);
+    if !problems.is_empty() && !force {
+        let detail = format!(
+            "{} is not safe as a root, for what the problems say. Mend them, or say `force` to override them.",
+            snapshot.name
+        );
+        let problems = problems
+            .iter()
+            .map(|problem| Problem { code: problem.code().into(), message: problem.message().to_owned() });
+        return Err(Error::conflict("promote_unsafe", detail).with_problems(problems.collect()));
+    }
+    let revived = problems.contains(&PromotionProblem::Deleting);
+    let by = caller.subject.to_string();
+    let changed = change(engine, &mut tx, &snapshot, |after| {
+        (after.rooted_at, after.rooted_by) = (Some(after.updated_at), Some(by));
+        if revived {
+            after.state =
+                if after.problems.is_empty() { SnapshotState::Ready } else { SnapshotState::Faulted };
+        }
+    });
+    let changed = changed.await?;
+    let overridden: Vec<&str> = problems.iter().map(|problem| problem.code()).collect();
+    let details = if force { json!({ "force": true, "overridden": overridden }) } else { json!({}) };
+    let (tenant, object) = (changed.tenant, changed.object());
+    audit::record(engine, &mut tx, caller, "snapshots.promote_root", tenant, object, details).await?;
+    idempotency_keys::remember(&mut tx, caller, &changed).await?;
+    let described = describe_one(engine, &mut tx, caller, changed).await?;
+    engine.commit(tx).await?;
+    Ok(described)
+}
+
+/// Retention may judge it again like any other.
+pub async fn demote_root(engine: &Engine, caller: &Caller, name: &str) -> Result<Described> {
+    let mut tx = engine.store.begin().await?;
+    let snapshot = find_to_change(engine, &mut tx, caller, name).await?;
+    permissions::require(engine, caller, Relation::CanDemoteRoot, &snapshot.object())?;
+    if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, engine.now()).await? {
+        return describe_one(engine, &mut tx, caller, earlier).await;
+    }
+    if !snapshot.is_root() {
+        return describe_one(engine, &mut tx, caller, snapshot).await;
+    }
+    let changed = change(engine, &mut tx, &snapshot, |after| {
+        (after.rooted_at, after.rooted_by) = (None, None);
+    });
+    let changed = changed.await?;
+    let (tenant, object) = (changed.tenant, changed.object());
+    audit::record(engine, &mut tx, caller, "snapshots.demote_root", tenant, object, json!({})).await?;
+    idempotency_keys::remember(&mut tx, caller, &changed).await?;
+    let described = describe_one(engine, &mut tx, caller, changed).await?;
+    engine.commit(tx).await?;
+    Ok(described)
+}
+
+/// Has a throw-away clone booted again. Until that is done it stays as deployable as it was.
+pub async fn verify(engine: &Engine, caller: &Caller, name: &str) -> Result<Described> {
+    let now = engine.now();
+    let mut tx = engine.store.begin().await?;
+    let snapshot = find_to_change(engine, &mut tx, caller, name).await?;
+    permissions::require(engine, caller, Relation::CanVerify, &snapshot.object())?;
+    if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
+        return describe_one(engine, &mut tx, caller, earlier).await;
+    }
+    let bytes = layers::find(&mut tx, snapshot.layer).await?;
+    let whole = bytes.is_some_and(|layer| matches!(layer.state, LayerState::Ready | LayerState::Quarantined));
+    if !whole || matches!(snapshot.state, SnapshotState::Creating | SnapshotState::Deleting) {
+        let detail = format!("There is nothing to boot: the snapshot is {}.", snapshot.state.name());
+        return Err(Error::conflict("invalid_state", detail));
+    }
+    verifications::insert(&mut tx, &snapshot.name, now).await?;
+    let (tenant, object) = (snapshot.tenant, snapshot.object());
+    audit::record(engine, &mut tx, caller, "snapshots.verify", tenant, object, json!({})).await?;
+    idempotency_keys::remember(&mut tx, caller, &snapshot).await?;
+    let described = describe_one(engine, &mut tx, caller, snapshot).await?;
+    engine.commit(tx).await?;
+    Ok(described)
+}
+
+/// Whether every layer of a lineage is there and believed.
+async fn stands_on_all(tx: &mut Tx, layer: LayerId) -> Result<bool> {
+    let mut next = Some(layer);
+    while let Some(id) = next {
+        match layers::find(tx, id).await? {
+            Some(layer) if layer.state == LayerState::Ready => next = layer.parent,
+            _ => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// The pool, as it was when it was last looked at.
+pub struct DiskPool {
+    pub name: String,
+    pub capacity: PoolCapacity,
+    /// As large as everything in it may still grow.
+    pub committed_bytes: i64,
+    /// On its way out.
+    pub reclaimable_bytes: i64,
+    pub warn_percent: i64,
+    pub critical_percent: i64,
+}
+
+pub async fn diskpool(engine: &Engine, caller: &Caller) -> Result<Vec<DiskPool>> {
+    permissions::require(engine, caller, Relation::CanViewDiskpool, &Object::system())?;
+    let devices = engine.devices()?;
+    let Some(capacity) = devices.capacity() else { return Ok(Vec::new()) };
+    let mut tx = engine.store.read().await?;
+    Ok(vec![DiskPool {
+        name: devices.pool.name().to_owned(),
+        capacity,
+        committed_bytes: disks::committed_bytes(&mut tx).await?,
+        reclaimable_bytes: layers::removing_bytes(&mut tx).await?,
+        warn_percent: devices.settings.warn_percent,
+        critical_percent: devices.settings.critical_percent,
+    }])
+}
+
+/// Records a change of a snapshot that was read to be changed.
+async fn change(
+    engine: &Engine,
+    tx: &mut Tx,
+    before: &Snapshot,
+    change: impl FnOnce(&mut Snapshot),
+) -> Result<Snapshot> {
+    let mut after =
+        Snapshot { updated_at: engine.now(), generation: before.generation + 1, ..before.clone() };
+    change(&mut after);
+    snapshots::update(tx, before, &after).await?;
+    Ok(after)
+}
+
+/// The bytes are there: now a clone has to boot.
+pub(crate) async fn await_verification(engine: &Engine, tx: &mut Tx, snapshot: &Snapshot) -> Result<()> {
+    verifications::insert(tx, &snapshot.name, engine.now()).await?;
+    let pending = |after: &mut Snapshot| {
+        after.state = SnapshotState::Verifying;
+        after.problems = vec![PromotionProblem::VerificationPending.code().to_owned()];
+    };
+    change(engine, tx, snapshot, pending).await.map(drop)
+}
+
+/// What a snapshot is from now on: its state, and what is wrong with it by code and for people.
+pub(crate) async fn settle(
+    engine: &Engine,
+    tx: &mut Tx,
+    snapshot: &Snapshot,
+    state: SnapshotState,
+    fault: Option<(&str, &str)>,
+) -> Result<()> {
+    let settled = |after: &mut Snapshot| {
+        after.state = state;
+        after.problems = fault.map(|(code, _)| code.to_owned()).into_iter().collect();
+        after.fault = fault.map(|(_, message)| message.to_owned());
+    };
+    change(engine, tx, snapshot, settled).await.map(drop)
 }
 
 /// The snapshot that a new emulator is to boot from: the one that is named, or the newest deployable promoted root that
@@ -91,7 +420,7 @@ pub(crate) async fn choose(
 }
 
 fn not_deployable(snapshot: &Snapshot) -> Error {
-    let problems = snapshot.problems.iter().map(|code| paddock_model::error::Problem {
+    let problems = snapshot.problems.iter().map(|code| Problem {
         code: code.clone().into(),
         message: format!("The snapshot is {}: {code}.", snapshot.state.name()),
     });

@@ -61,9 +61,11 @@ named! { Wanted: Running = "running", Parked = "parked", Gone = "gone" }
 pub enum Cause {
     Deploy,
     Restart,
+    /// Another snapshot's clone takes over, or the old disk comes back.
+    Swap,
 }
 
-named! { Cause: Deploy = "deploy", Restart = "restart" }
+named! { Cause: Deploy = "deploy", Restart = "restart", Swap = "swap" }
 
 /// What the host has seen of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -85,6 +87,7 @@ pub enum Status {
     Provisioning,
     Running,
     Restarting,
+    Swapping,
     Parked,
     Unreachable,
     Failed,
@@ -93,29 +96,36 @@ pub enum Status {
 }
 
 named! {
-    Status: Provisioning = "provisioning", Running = "running", Restarting = "restarting", Parked = "parked",
-    Unreachable = "unreachable", Failed = "failed", Terminating = "terminating", Terminated = "terminated",
+    Status: Provisioning = "provisioning", Running = "running", Restarting = "restarting", Swapping = "swapping",
+    Parked = "parked", Unreachable = "unreachable", Failed = "failed", Terminating = "terminating", Terminated = "terminated",
 }
 
 /// What a caller may ask of an emulator in a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     Restart,
+    Swap,
+    Capture,
     Park,
     Wake,
     Delete,
 }
 
-named! { Action: Restart = "restart", Park = "park", Wake = "wake", Delete = "delete" }
+named! {
+    Action: Restart = "restart", Swap = "swap", Capture = "capture", Park = "park", Wake = "wake", Delete = "delete",
+}
 
 impl Status {
     pub const fn actions(self) -> &'static [Action] {
         match self {
-            Status::Provisioning | Status::Restarting => &[Action::Delete],
-            Status::Running => &[Action::Restart, Action::Park, Action::Delete],
+            Status::Provisioning | Status::Restarting | Status::Swapping => &[Action::Delete],
+            Status::Running => {
+                &[Action::Restart, Action::Swap, Action::Capture, Action::Park, Action::Delete]
+            }
             // A device that does not answer is mended by a restart, too.
-            Status::Unreachable | Status::Failed => &[Action::Restart, Action::Delete],
-            Status::Parked => &[Action::Wake, Action::Delete],
+            Status::Unreachable => &[Action::Restart, Action::Delete],
+            Status::Failed => &[Action::Restart, Action::Swap, Action::Capture, Action::Delete],
+            Status::Parked => &[Action::Capture, Action::Wake, Action::Delete],
             Status::Terminating | Status::Terminated => &[],
         }
     }
@@ -137,6 +147,12 @@ pub struct Emulator {
     /// At the host.
     pub image: String,
     pub disk: DiskId,
+    /// What it goes back to if a swap does not come up.
+    pub previous: Option<Footing>,
+    /// A disk that nobody needs any more.
+    pub discarded: Option<DiskId>,
+    /// The snapshot that is being captured of it; until then its disk is neither made, used nor removed anew.
+    pub capturing: Option<Slug>,
     pub identity: DeviceIdentity,
     /// Which of the loopback addresses is its own; none once it is gone.
     pub slot: Option<i64>,
@@ -178,6 +194,16 @@ impl Reason {
     }
 }
 
+/// What an emulator stands on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Footing {
+    pub snapshot: Slug,
+    pub snapshot_parent: Option<Slug>,
+    pub image: String,
+    pub android_version: String,
+    pub disk: DiskId,
+}
+
 /// What a loop does next for an emulator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
@@ -186,6 +212,12 @@ pub enum Step {
     /// Stops what runs of it.
     Stop,
     RemoveDisk,
+    /// Removes the disk that nobody needs any more.
+    Discard,
+    /// The swap has come up: the disk before it is not needed any more.
+    Keep,
+    /// The swap has not come up: the disk before it takes over again.
+    SwapBack(Reason),
     /// Everything is gone: the record becomes a tombstone.
     Finish,
     GiveUp(Reason),
@@ -194,6 +226,10 @@ pub enum Step {
     /// Everything is as wanted.
     Settle,
 }
+
+/// The code of a reason that a swap leaves behind.
+pub const SWAP_FAILED: &str = "swap_failed";
+const CAPTURE_LOOKED_AT: Duration = Duration::from_secs(10);
 
 impl Emulator {
     pub fn status(&self) -> Status {
@@ -207,6 +243,8 @@ impl Emulator {
                 Seen::None | Seen::Booting => self.starting(),
                 Seen::Ready => Status::Running,
                 Seen::Paused | Seen::Silent => Status::Unreachable,
+                // The old disk is about to come back.
+                Seen::Exited if self.previous.is_some() => Status::Swapping,
                 Seen::Exited => Status::Failed,
             },
         }
@@ -216,21 +254,41 @@ impl Emulator {
         match self.cause {
             Cause::Deploy => Status::Provisioning,
             Cause::Restart => Status::Restarting,
+            Cause::Swap => Status::Swapping,
         }
     }
 
     /// From what is wanted and what is, without looking anywhere else.
     pub fn next_step(&self, boot_deadline: Duration, now: Timestamp) -> Step {
+        let step = self.step(boot_deadline, now);
+        let touches_a_disk = matches!(
+            step,
+            Step::MakeDisk | Step::Start | Step::RemoveDisk | Step::Discard | Step::Keep | Step::Finish
+        );
+        match step {
+            // The end of the capture wakes it; should that be missed, it is looked at again all the same.
+            _ if touches_a_disk && self.capturing.is_some() => Step::Wait(now + CAPTURE_LOOKED_AT),
+            Step::GiveUp(reason) if self.previous.is_some() => Step::SwapBack(reason),
+            step => step,
+        }
+    }
+
+    fn step(&self, boot_deadline: Duration, now: Timestamp) -> Step {
         let runs = self.seen != Seen::None;
         match self.wanted {
             Wanted::Gone if self.terminated_at.is_some() => Step::Settle,
             Wanted::Gone | Wanted::Parked if runs => Step::Stop,
+            Wanted::Gone if self.discarded.is_some() => Step::Discard,
+            Wanted::Gone if self.previous.is_some() => Step::Keep,
             Wanted::Gone if self.disk_ready_at.is_some() => Step::RemoveDisk,
             Wanted::Gone => Step::Finish,
+            Wanted::Parked if self.discarded.is_some() => Step::Discard,
             Wanted::Parked => Step::Settle,
             Wanted::Running if self.failed_at.is_some() => {
                 if runs {
                     Step::Stop
+                } else if self.discarded.is_some() {
+                    Step::Discard
                 } else {
                     Step::Settle
                 }
@@ -239,6 +297,8 @@ impl Emulator {
             Wanted::Running if self.seen == Seen::None || self.seen_incarnation < self.incarnation => {
                 Step::Start
             }
+            // What runs is of this incarnation: nobody has the disk of an earlier one open.
+            Wanted::Running if self.discarded.is_some() => Step::Discard,
             Wanted::Running => match self.seen {
                 Seen::Booting => {
                     let deadline = self.started_at.unwrap_or(self.updated_at) + boot_deadline;
@@ -255,6 +315,7 @@ impl Emulator {
                         reason.unwrap_or_else(|| Reason::new("exited", "The device ended by itself.")),
                     )
                 }
+                Seen::Ready if self.previous.is_some() => Step::Keep,
                 Seen::None | Seen::Ready | Seen::Paused | Seen::Silent => Step::Settle,
             },
         }
@@ -278,7 +339,10 @@ impl Emulator {
         };
         let (seen, reason) = match &observed.phase {
             Phase::Booting => (Seen::Booting, None),
-            Phase::Ready { .. } => (Seen::Ready, None),
+            // Why a swap failed is of interest for as long as the device runs on its old disk.
+            Phase::Ready { .. } => {
+                (Seen::Ready, self.reason.clone().filter(|reason| reason.code == SWAP_FAILED))
+            }
             Phase::Paused { code, message } => (Seen::Paused, Some(Reason::new(code, message))),
             Phase::Silent => {
                 (Seen::Silent, Some(Reason::new("silent", "The device runs but does not answer.")))
@@ -325,6 +389,51 @@ impl Emulator {
         }
     }
 
+    /// A clone of another snapshot takes over; what it stands on now is kept until that is up.
+    #[must_use]
+    pub fn swapped(self, to: Footing, now: Timestamp) -> Self {
+        let from = self.footing();
+        let restarted = self.restarted(now);
+        Emulator {
+            cause: Cause::Swap,
+            previous: Some(from),
+            disk_ready_at: None,
+            ..restarted.standing_on(to)
+        }
+    }
+
+    /// What it stood on before takes over again, and the reason is kept.
+    #[must_use]
+    pub fn swapped_back(self, reason: &Reason, now: Timestamp) -> Self {
+        let Some(previous) = self.previous.clone() else { return self };
+        let message = format!("{} did not come up: {}", self.snapshot, reason.message);
+        let discarded = Some(self.disk);
+        let restarted = self.restarted(now);
+        Emulator {
+            cause: Cause::Swap,
+            previous: None,
+            discarded,
+            disk_ready_at: Some(now),
+            reason: Some(Reason::new(SWAP_FAILED, message)),
+            ..restarted.standing_on(previous)
+        }
+    }
+
+    fn footing(&self) -> Footing {
+        Footing {
+            snapshot: self.snapshot.clone(),
+            snapshot_parent: self.snapshot_parent.clone(),
+            image: self.image.clone(),
+            android_version: self.android_version.clone(),
+            disk: self.disk,
+        }
+    }
+
+    fn standing_on(self, footing: Footing) -> Self {
+        let Footing { snapshot, snapshot_parent, image, android_version, disk } = footing;
+        Emulator { snapshot, snapshot_parent, image, android_version, disk, ..self }
+    }
+
     /// The compute is given back, the disk stays.
     #[must_use]
     pub fn parked(self, now: Timestamp) -> Self {
@@ -344,6 +453,12 @@ impl Emulator {
 
     fn changed(self, now: Timestamp) -> Self {
         Emulator { unsettled: true, due_at: now, failures: 0, active_at: now, updated_at: now, ..self }
+    }
+
+    /// From here on it may stand on another disk: what is being captured of it is done or given up.
+    #[must_use]
+    pub fn captured(self, disk: DiskId, now: Timestamp) -> Self {
+        Emulator { disk, capturing: None, unsettled: true, due_at: now, updated_at: now, ..self }
     }
 
     pub fn object(&self) -> Object {

@@ -1,5 +1,6 @@
 //! What Paddock is about: its nouns, the rules they obey, and the ports through which they meet the world. No I/O.
 
+pub mod adb;
 pub mod api_keys;
 pub mod audit;
 pub mod authorizations;

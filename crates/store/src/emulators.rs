@@ -19,13 +19,13 @@ use crate::{Result, Tx, args};
 
 const LIST: &str = "
     SELECT id, tenant, owner, name, labels, device_type, android_version, memory_bytes, cpus, snapshot, snapshot_parent,
-        image, disk, identity, slot, wanted, incarnation, cause, phase, phase_incarnation, phase_since, disk_ready_at,
+        image, disk, previous, discarded, capturing, identity, slot, wanted, incarnation, cause, phase, phase_incarnation, phase_since, disk_ready_at,
         started_at, boot_duration_ms, failed_at, reason_code, reason_message, unsettled, due_at, failures, expires_at,
         idle_timeout_seconds, active_at, created_at, updated_at, terminated_at, generation FROM emulators";
 
 const FIND: &str = "
     SELECT id, tenant, owner, name, labels, device_type, android_version, memory_bytes, cpus, snapshot, snapshot_parent,
-        image, disk, identity, slot, wanted, incarnation, cause, phase, phase_incarnation, phase_since, disk_ready_at,
+        image, disk, previous, discarded, capturing, identity, slot, wanted, incarnation, cause, phase, phase_incarnation, phase_since, disk_ready_at,
         started_at, boot_duration_ms, failed_at, reason_code, reason_message, unsettled, due_at, failures, expires_at,
         idle_timeout_seconds, active_at, created_at, updated_at, terminated_at, generation FROM emulators WHERE id = $1";
 
@@ -60,18 +60,19 @@ const NAMES: &str = "
 
 const INSERT: &str = "
     INSERT INTO emulators (id, tenant, owner, name, labels, device_type, android_version, memory_bytes, cpus, snapshot,
-        snapshot_parent, image, disk, identity, slot, wanted, incarnation, cause, phase, phase_incarnation, phase_since,
+        snapshot_parent, image, disk, previous, discarded, capturing, identity, slot, wanted, incarnation, cause, phase, phase_incarnation, phase_since,
         disk_ready_at, started_at, boot_duration_ms, failed_at, reason_code, reason_message, status, unsettled, due_at, failures,
         expires_at, idle_timeout_seconds, active_at, created_at, updated_at, terminated_at, generation)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25,
-        $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38)";
+        $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41)";
 
 /// Only where nobody has changed it since it was read.
 const UPDATE: &str = "
     UPDATE emulators SET slot = $3, wanted = $4, incarnation = $5, cause = $6, phase = $7, phase_incarnation = $8, phase_since = $9,
         disk_ready_at = $10, started_at = $11, boot_duration_ms = $12, failed_at = $13, reason_code = $14, reason_message = $15,
         status = $16, unsettled = $17, due_at = $18, failures = $19, expires_at = $20, active_at = $21, updated_at = $22,
-        terminated_at = $23, generation = $24
+        terminated_at = $23, generation = $24, snapshot = $25, snapshot_parent = $26, image = $27, android_version = $28,
+        disk = $29, previous = $30, discarded = $31, capturing = $32
     WHERE id = $1 AND generation = $2";
 
 pub async fn list(
@@ -178,6 +179,9 @@ pub async fn insert(tx: &mut Tx, emulator: &Emulator) -> Result<()> {
         emulator.snapshot_parent.as_ref(),
         &emulator.image,
         emulator.disk,
+        emulator.previous.as_ref().map(|previous| serde_json::json!(previous)),
+        emulator.discarded,
+        emulator.capturing.as_ref(),
         serde_json::json!(emulator.identity),
         emulator.slot,
         emulator.wanted.name(),
@@ -233,7 +237,15 @@ pub async fn update(tx: &mut Tx, before: &Emulator, after: &Emulator) -> Result<
         after.active_at,
         after.updated_at,
         after.terminated_at,
-        after.generation
+        after.generation,
+        &after.snapshot,
+        after.snapshot_parent.as_ref(),
+        &after.image,
+        &after.android_version,
+        after.disk,
+        after.previous.as_ref().map(|previous| serde_json::json!(previous)),
+        after.discarded,
+        after.capturing.as_ref()
     ];
     tx.execute_one(UPDATE, args).await
 }
@@ -290,6 +302,9 @@ impl FromRow for Emulator {
             snapshot_parent: row.take_optional_text(Slug::parse)?,
             image: row.take()?,
             disk: row.take()?,
+            previous: row.take_optional_json()?,
+            discarded: row.take_optional()?,
+            capturing: row.take_optional_text(Slug::parse)?,
             identity: row.take_json()?,
             slot: row.take_optional()?,
             wanted: row.take_text(Wanted::parse)?,

@@ -4,25 +4,45 @@ use paddock_model::Timestamp;
 use paddock_model::layers::{LayerFacts, LayerId};
 
 use crate::row::{FromRow, Row};
+use crate::select::Select;
+use crate::value::Value;
 use crate::{Result, Tx, args};
 
 const LIST: &str = "
-    SELECT id, parent, state, source, virtual_bytes, allocated_bytes, digest, created_at FROM layers ORDER BY id";
+    SELECT id, parent, state, source, virtual_bytes, allocated_bytes, digest, refs, depth, reach_bytes, created_at FROM layers ORDER BY id";
+
+const ALL: &str = "
+    SELECT id, parent, state, source, virtual_bytes, allocated_bytes, digest, refs, depth, reach_bytes, created_at FROM layers";
 
 const UNSETTLED: &str = "
-    SELECT id, parent, state, source, virtual_bytes, allocated_bytes, digest, created_at FROM layers
+    SELECT id, parent, state, source, virtual_bytes, allocated_bytes, digest, refs, depth, reach_bytes, created_at FROM layers
     WHERE state IN ('importing', 'removing') ORDER BY id LIMIT 100";
 
 const FIND: &str = "
-    SELECT id, parent, state, source, virtual_bytes, allocated_bytes, digest, created_at FROM layers WHERE id = $1";
+    SELECT id, parent, state, source, virtual_bytes, allocated_bytes, digest, refs, depth, reach_bytes, created_at FROM layers WHERE id = $1";
 
 const INSERT: &str = "
-    INSERT INTO layers (id, parent, state, source, virtual_bytes, allocated_bytes, created_at)
-    VALUES ($1, $2, $3, $4, 0, 0, $5)";
+    INSERT INTO layers (id, parent, state, source, virtual_bytes, allocated_bytes, refs, depth, reach_bytes, created_at)
+    VALUES ($1, $2, $3, $4, 0, 0, $5, $6, 0, $7)";
 
 const COMPLETE: &str = "
-    UPDATE layers SET state = 'ready', virtual_bytes = $2, allocated_bytes = $3, digest = $4
-    WHERE id = $1 AND state = 'importing'";
+    UPDATE layers SET state = 'ready', virtual_bytes = $2, allocated_bytes = $3, digest = $4, source = NULL,
+        reach_bytes = $3 + COALESCE((SELECT below.reach_bytes FROM layers below WHERE below.id = layers.parent), 0)
+    WHERE id = $1 AND state IN ('importing', 'capturing')";
+
+/// Only what is not on its way out can be stood on.
+const HOLD: &str = "
+    UPDATE layers SET refs = refs + 1 WHERE id = $1 AND state <> 'removing'";
+
+/// Where nothing stands on it any more, it goes.
+const RELEASE: &str = "
+    UPDATE layers SET refs = refs - 1, state = CASE WHEN refs = 1 THEN 'removing' ELSE state END WHERE id = $1";
+
+const DELETE: &str = "
+    DELETE FROM layers WHERE id = $1 AND refs = 0";
+
+const TAKEN: &str = "
+    SELECT CAST(COALESCE(SUM(allocated_bytes), 0) AS BIGINT) FROM layers WHERE state = 'removing'";
 
 const SET_STATE: &str = "
     UPDATE layers SET state = $2 WHERE id = $1";
@@ -37,32 +57,61 @@ pub struct Layer {
     pub virtual_bytes: i64,
     pub allocated_bytes: i64,
     pub digest: Option<String>,
+    /// How many snapshots, disks and layers stand on it.
+    pub refs: i64,
+    /// How many layers its lineage has, itself included.
+    pub depth: i64,
+    /// What the whole lineage takes in the pool.
+    pub reach_bytes: i64,
     pub created_at: Timestamp,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LayerState {
     Importing,
+    /// A device may still write to it.
+    Capturing,
     Ready,
     Quarantined,
+    /// It never came to be; its record stays for as long as its snapshot's.
+    Void,
     Removing,
 }
 
 impl LayerState {
+    const ALL: [LayerState; 6] = [
+        LayerState::Importing,
+        LayerState::Capturing,
+        LayerState::Ready,
+        LayerState::Quarantined,
+        LayerState::Void,
+        LayerState::Removing,
+    ];
+
     const fn name(self) -> &'static str {
         match self {
             LayerState::Importing => "importing",
+            LayerState::Capturing => "capturing",
             LayerState::Ready => "ready",
             LayerState::Quarantined => "quarantined",
+            LayerState::Void => "void",
             LayerState::Removing => "removing",
         }
     }
 
     fn parse(text: &str) -> Option<Self> {
-        [LayerState::Importing, LayerState::Ready, LayerState::Quarantined, LayerState::Removing]
-            .into_iter()
-            .find(|state| state.name() == text)
+        LayerState::ALL.into_iter().find(|state| state.name() == text)
     }
+}
+
+/// A layer that is wanted; its bytes come later.
+pub struct NewLayer {
+    pub id: LayerId,
+    pub below: Option<Layer>,
+    pub state: LayerState,
+    pub source: Option<String>,
+    /// How many stand on it from the beginning.
+    pub refs: i64,
 }
 
 pub async fn list(tx: &mut Tx) -> Result<Vec<Layer>> {
@@ -78,10 +127,46 @@ pub async fn find(tx: &mut Tx, id: LayerId) -> Result<Option<Layer>> {
     tx.row(FIND, args![id]).await
 }
 
-/// The intent to have a layer; its bytes come later.
-pub async fn insert(tx: &mut Tx, id: LayerId, source: &str, now: Timestamp) -> Result<()> {
-    let parent: Option<LayerId> = None;
-    tx.execute_one(INSERT, args![id, parent, LayerState::Importing.name(), source, now]).await
+/// The intent to have a layer; it stands on the one below from now on.
+pub async fn insert(tx: &mut Tx, new: &NewLayer, now: Timestamp) -> Result<()> {
+    if let Some(below) = &new.below {
+        hold(tx, below.id).await?;
+    }
+    let (parent, depth) =
+        (new.below.as_ref().map(|below| below.id), new.below.as_ref().map_or(0, |below| below.depth));
+    let args = args![new.id, parent, new.state.name(), new.source.as_deref(), new.refs, depth + 1, now];
+    tx.execute_one(INSERT, args).await
+}
+
+/// One more stands on it.
+pub async fn hold(tx: &mut Tx, id: LayerId) -> Result<()> {
+    tx.execute_one(HOLD, args![id]).await
+}
+
+/// One less stands on it; the last one lets it go.
+pub async fn release(tx: &mut Tx, id: LayerId) -> Result<()> {
+    tx.execute_one(RELEASE, args![id]).await
+}
+
+/// Forgets a layer whose bytes are gone, and lets the one below it go.
+pub async fn delete(tx: &mut Tx, layer: &Layer) -> Result<()> {
+    tx.execute_one(DELETE, args![layer.id]).await?;
+    match layer.parent {
+        Some(below) => release(tx, below).await,
+        None => Ok(()),
+    }
+}
+
+/// The bytes of layers that are on their way out.
+pub async fn removing_bytes(tx: &mut Tx) -> Result<i64> {
+    Ok(tx.row::<(i64,)>(TAKEN, &[]).await?.map_or(0, |(bytes,)| bytes))
+}
+
+/// These layers, in no order.
+pub async fn find_all(tx: &mut Tx, ids: &[LayerId]) -> Result<Vec<Layer>> {
+    let mut select = Select::new(ALL);
+    select.one_of("id", ids.iter().map(|id| Value::Uuid(id.0)));
+    tx.rows_of(select.all()).await
 }
 
 /// The bytes are there.
@@ -103,6 +188,9 @@ impl FromRow for Layer {
             virtual_bytes: row.take()?,
             allocated_bytes: row.take()?,
             digest: row.take_optional()?,
+            refs: row.take()?,
+            depth: row.take()?,
+            reach_bytes: row.take()?,
             created_at: row.take()?,
         })
     }

@@ -2,6 +2,7 @@
 //!
 //! [`Store::read`] gives a [`Tx`] for looking, [`Store::begin`] one for changing. A commit that returns is on disk.
 
+pub mod captures;
 mod changes;
 mod error;
 mod memory;
@@ -31,11 +32,13 @@ pub mod sessions;
 pub mod sign_in_failures;
 pub mod signing_keys;
 pub mod slots;
+pub mod snapshot_children;
 pub mod snapshots;
 pub mod tenant_usage;
 pub mod tenants;
 pub mod tokens;
 pub mod users;
+pub mod verifications;
 
 use std::path::PathBuf;
 use std::sync::Arc;

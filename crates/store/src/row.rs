@@ -56,6 +56,11 @@ impl<'a> Row<'a> {
         serde_json::from_value(self.take()?).map_err(Error::unexpected)
     }
 
+    pub fn take_optional_json<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
+        let value: Option<serde_json::Value> = self.take_optional()?;
+        value.map(|value| serde_json::from_value(value).map_err(Error::unexpected)).transpose()
+    }
+
     /// The same for a column that may be empty.
     pub fn take_optional_text<T>(&mut self, read: impl Fn(&str) -> Option<T>) -> Result<Option<T>> {
         let text: Option<String> = self.take_optional()?;

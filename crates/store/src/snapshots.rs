@@ -1,47 +1,65 @@
 //! Snapshots: what emulators boot from.
 
 use paddock_model::Timestamp;
+use paddock_model::drivers::emulator_hosts::Consistency;
 use paddock_model::page::{Page, PageRequest};
 use paddock_model::scopes::Scope;
 use paddock_model::slug::Slug;
-use paddock_model::snapshots::{Snapshot, SnapshotFilter, SnapshotState};
+use paddock_model::snapshots::{Snapshot, SnapshotFilter, SnapshotState, Trust, VerifiedBoot};
 use paddock_model::tenants::TenantId;
 
 use crate::row::{FromRow, Row};
 use crate::select::Select;
 use crate::value::Value;
-use crate::{Result, Tx, args};
+use crate::{Result, Tx, args, snapshot_children};
 
 const LIST: &str = "
-    SELECT name, id, tenant, parent, layer, state, problems, image, rooted_at, rooted_by, origin, labels,
-        created_by, created_at, updated_at, last_used_at, use_count, generation FROM snapshots";
+    SELECT name, id, tenant, parent, layer, state, problems, fault, image, rooted_at, rooted_by, origin, of_group, trust, consistency,
+        verified, labels, created_by, created_at, updated_at, last_used_at, use_count, generation FROM snapshots";
 
 const FIND: &str = "
-    SELECT name, id, tenant, parent, layer, state, problems, image, rooted_at, rooted_by, origin, labels,
-        created_by, created_at, updated_at, last_used_at, use_count, generation FROM snapshots WHERE name = $1";
+    SELECT name, id, tenant, parent, layer, state, problems, fault, image, rooted_at, rooted_by, origin, of_group, trust, consistency,
+        verified, labels, created_by, created_at, updated_at, last_used_at, use_count, generation FROM snapshots WHERE name = $1";
 
 const OF_LAYER: &str = "
-    SELECT name, id, tenant, parent, layer, state, problems, image, rooted_at, rooted_by, origin, labels,
-        created_by, created_at, updated_at, last_used_at, use_count, generation FROM snapshots WHERE layer = $1";
+    SELECT name, id, tenant, parent, layer, state, problems, fault, image, rooted_at, rooted_by, origin, of_group, trust, consistency,
+        verified, labels, created_by, created_at, updated_at, last_used_at, use_count, generation FROM snapshots WHERE layer = $1";
 
 /// Promoted roots, the newest first; of those that came in together, the last by name.
 const ROOTS: &str = "
-    SELECT name, id, tenant, parent, layer, state, problems, image, rooted_at, rooted_by, origin, labels,
-        created_by, created_at, updated_at, last_used_at, use_count, generation FROM snapshots
+    SELECT name, id, tenant, parent, layer, state, problems, fault, image, rooted_at, rooted_by, origin, of_group, trust, consistency,
+        verified, labels, created_by, created_at, updated_at, last_used_at, use_count, generation FROM snapshots
     WHERE rooted_at IS NOT NULL AND state = 'ready' ORDER BY rooted_at DESC, name DESC LIMIT 200";
 
 const INSERT: &str = "
-    INSERT INTO snapshots (name, id, tenant, parent, layer, state, problems, image, device_type, android_version, rooted_at,
-        rooted_by, origin, labels, created_by, created_at, updated_at, last_used_at, use_count, generation)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)";
+    INSERT INTO snapshots (name, id, tenant, parent, layer, state, problems, fault, image, device_type, android_version, rooted_at,
+        rooted_by, origin, of_group, trust, consistency, verified, labels, created_by, created_at, updated_at, last_used_at,
+        use_count, generation)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25)
+    ON CONFLICT (name) DO NOTHING";
 
 /// Only where nobody has changed it since it was read.
 const UPDATE: &str = "
-    UPDATE snapshots SET state = $3, problems = $4, rooted_at = $5, rooted_by = $6, labels = $7, updated_at = $8, generation = $9
+    UPDATE snapshots SET state = $3, problems = $4, rooted_at = $5, rooted_by = $6, labels = $7, updated_at = $8, generation = $9,
+        fault = $10, consistency = $11, verified = $12, parent = $13
     WHERE name = $1 AND generation = $2";
 
+/// Holds up whoever would delete it, until the commit; nothing where somebody has.
 const RECORD_USE: &str = "
-    UPDATE snapshots SET last_used_at = $2, use_count = use_count + 1 WHERE name = $1";
+    UPDATE snapshots SET last_used_at = $2, use_count = use_count + 1 WHERE name = $1 AND state = 'ready'";
+
+/// A first boot proves a snapshot that nobody has seen boot.
+const PROVE: &str = "
+    UPDATE snapshots SET verified = $2 WHERE name = $1 AND verified IS NULL";
+
+const CHILDREN_OF: &str = "
+    SELECT name FROM snapshots WHERE parent = $1 ORDER BY id LIMIT $2";
+
+const DELETING: &str = "
+    SELECT name FROM snapshots WHERE state = 'deleting' ORDER BY id LIMIT $1";
+
+const DELETE: &str = "
+    DELETE FROM snapshots WHERE name = $1 AND state = 'deleting'";
 
 const NAMES: &str = "
     SELECT name FROM snapshots WHERE tenant = $1 ORDER BY name LIMIT $2";
@@ -71,14 +89,40 @@ pub async fn list(
     if let Some(kind) = filter.device_type {
         select.and("device_type = ?", [Value::String(kind.name().to_owned())]);
     }
+    if let Some(state) = filter.state {
+        select.and("state = ?", [Value::String(state.name().to_owned())]);
+    }
+    if let Some(parent) = &filter.parent {
+        select.and("parent = ?", [Value::String(parent.clone())]);
+    }
+    if let Some(group) = &filter.group {
+        select.and("of_group = ?", [Value::String(group.clone())]);
+    }
     select.labelled(&filter.labels);
     let snapshots = tx.rows_of(select.page(page, "id")).await?;
     Ok(Page::of(snapshots, &page, |snapshot: &Snapshot| snapshot.id))
 }
 
 pub async fn find(tx: &mut Tx, scope: &Scope, name: &Slug) -> Result<Option<Snapshot>> {
-    let found: Option<Snapshot> = tx.row(FIND, args![name]).await?;
-    Ok(found.filter(|snapshot| snapshot.tenant.is_none_or(|tenant| scope.covers(tenant))))
+    Ok(find_any(tx, name).await?.filter(|snapshot| covers(scope, snapshot)))
+}
+
+/// The same, for a transaction that goes on to change it.
+pub async fn find_to_change(tx: &mut Tx, scope: &Scope, name: &Slug) -> Result<Option<Snapshot>> {
+    Ok(find_any_to_change(tx, name).await?.filter(|snapshot| covers(scope, snapshot)))
+}
+
+/// For loops, which look after everyone's.
+pub async fn find_any(tx: &mut Tx, name: &Slug) -> Result<Option<Snapshot>> {
+    tx.row(FIND, args![name]).await
+}
+
+pub async fn find_any_to_change(tx: &mut Tx, name: &Slug) -> Result<Option<Snapshot>> {
+    tx.row_to_change(FIND, args![name]).await
+}
+
+fn covers(scope: &Scope, snapshot: &Snapshot) -> bool {
+    snapshot.tenant.is_none_or(|tenant| scope.covers(tenant))
 }
 
 /// The snapshots that stand on a layer itself.
@@ -97,7 +141,8 @@ pub async fn names(tx: &mut Tx, tenant: TenantId, most: i64) -> Result<Vec<Strin
     Ok(rows.into_iter().map(|(name,)| name).collect())
 }
 
-pub async fn insert(tx: &mut Tx, snapshot: &Snapshot) -> Result<()> {
+/// False where the name is taken.
+pub async fn insert(tx: &mut Tx, snapshot: &Snapshot) -> Result<bool> {
     let args = args![
         &snapshot.name,
         snapshot.id,
@@ -106,12 +151,17 @@ pub async fn insert(tx: &mut Tx, snapshot: &Snapshot) -> Result<()> {
         snapshot.layer,
         snapshot.state.name(),
         serde_json::json!(snapshot.problems),
+        snapshot.fault.as_deref(),
         serde_json::json!(snapshot.image),
         snapshot.image.device_type.name(),
         &snapshot.image.android_version,
         snapshot.rooted_at,
         snapshot.rooted_by.as_deref(),
         serde_json::json!(snapshot.origin),
+        snapshot.group.as_deref(),
+        snapshot.trust.name(),
+        snapshot.consistency.map(Consistency::name),
+        snapshot.verified.as_ref().map(|boot| serde_json::json!(boot)),
         &snapshot.labels,
         snapshot.created_by.as_deref(),
         snapshot.created_at,
@@ -120,7 +170,11 @@ pub async fn insert(tx: &mut Tx, snapshot: &Snapshot) -> Result<()> {
         snapshot.use_count,
         snapshot.generation
     ];
-    tx.execute_one(INSERT, args).await
+    let inserted = tx.execute(INSERT, args).await? > 0;
+    if let (true, Some(parent)) = (inserted, &snapshot.parent) {
+        snapshot_children::add(tx, parent, snapshot.tenant, 1).await?;
+    }
+    Ok(inserted)
 }
 
 /// Replaces `before`, as it was read, by `after`.
@@ -134,13 +188,56 @@ pub async fn update(tx: &mut Tx, before: &Snapshot, after: &Snapshot) -> Result<
         after.rooted_by.as_deref(),
         &after.labels,
         after.updated_at,
-        after.generation
+        after.generation,
+        after.fault.as_deref(),
+        after.consistency.map(Consistency::name),
+        after.verified.as_ref().map(|boot| serde_json::json!(boot)),
+        after.parent.as_ref()
     ];
-    tx.execute_one(UPDATE, args).await
+    tx.execute_one(UPDATE, args).await?;
+    if before.parent != after.parent {
+        for (parent, more) in [(&before.parent, -1), (&after.parent, 1)] {
+            if let Some(parent) = parent {
+                snapshot_children::add(tx, parent, before.tenant, more).await?;
+            }
+        }
+    }
+    Ok(())
 }
 
-pub async fn record_use(tx: &mut Tx, name: &Slug, now: Timestamp) -> Result<()> {
-    tx.execute_one(RECORD_USE, args![name, now]).await
+/// Another clone of it; false where it is not there to be cloned any more.
+pub async fn record_use(tx: &mut Tx, name: &Slug, now: Timestamp) -> Result<bool> {
+    Ok(tx.execute(RECORD_USE, args![name, now]).await? > 0)
+}
+
+/// A clone has booted; that is news only of a snapshot that nobody had seen boot.
+pub async fn prove(tx: &mut Tx, name: &Slug, boot: &VerifiedBoot) -> Result<()> {
+    tx.execute(PROVE, args![name, serde_json::json!(boot)]).await.map(drop)
+}
+
+/// The first few that were derived from it.
+pub async fn children_of(tx: &mut Tx, name: &Slug, most: i64) -> Result<Vec<Slug>> {
+    slugs(tx.rows(CHILDREN_OF, args![name, most]).await?)
+}
+
+/// Those that are to go, a few at a time.
+pub async fn deleting(tx: &mut Tx, most: i64) -> Result<Vec<Slug>> {
+    slugs(tx.rows(DELETING, args![most]).await?)
+}
+
+/// Forgets one that is to go and has no children; the caller lets its layer go.
+pub async fn delete(tx: &mut Tx, snapshot: &Snapshot) -> Result<()> {
+    tx.execute_one(DELETE, args![&snapshot.name]).await?;
+    snapshot_children::delete(tx, &snapshot.name).await?;
+    match &snapshot.parent {
+        Some(parent) => snapshot_children::add(tx, parent, snapshot.tenant, -1).await,
+        None => Ok(()),
+    }
+}
+
+fn slugs(rows: Vec<(String,)>) -> Result<Vec<Slug>> {
+    let broken = || crate::Error::unexpected("a snapshot's name breaks its rule");
+    rows.into_iter().map(|(name,)| Slug::parse(&name).ok_or_else(broken)).collect()
 }
 
 impl FromRow for Snapshot {
@@ -153,10 +250,15 @@ impl FromRow for Snapshot {
             layer: row.take()?,
             state: row.take_text(SnapshotState::parse)?,
             problems: row.take_json()?,
+            fault: row.take_optional()?,
             image: row.take_json()?,
             rooted_at: row.take_optional()?,
             rooted_by: row.take_optional()?,
             origin: row.take_json()?,
+            group: row.take_optional()?,
+            trust: row.take_text(Trust::parse)?,
+            consistency: row.take_optional_text(Consistency::parse)?,
+            verified: row.take_optional_json()?,
             labels: row.take_json()?,
             created_by: row.take_optional()?,
             created_at: row.take()?,

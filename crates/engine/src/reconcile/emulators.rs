@@ -7,10 +7,11 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use paddock_model::drivers::emulator_hosts::Launch;
 use paddock_model::drivers::{DriverError, Retry};
-use paddock_model::emulators::{Emulator, EmulatorId, Reason, Step, Wanted, address_of};
+use paddock_model::emulators::{Emulator, EmulatorId, Reason, Seen, Step, Wanted, address_of};
 use paddock_model::error::Kind;
+use paddock_model::snapshots::VerifiedBoot;
 use paddock_model::{Error, Result};
-use paddock_store::{disks, emulators};
+use paddock_store::{Tx, disks, emulators, snapshots, verifications};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
@@ -65,6 +66,9 @@ async fn compare(engine: &Engine, devices: &Devices) -> Result<u64, Trouble> {
             changed += u64::from(look(engine, devices, id).await?);
         }
     }
+    for id in verifications::emulators(&mut engine.store.read().await?).await? {
+        there.remove(&id);
+    }
     for leftover in there {
         tracing::warn!(emulator = %leftover, "a device runs that nobody wants; it is removed");
         devices.host.remove(leftover).await?;
@@ -110,8 +114,8 @@ async fn look(engine: &Engine, devices: &Devices, id: EmulatorId) -> Result<bool
         if after == emulator {
             return Ok(false);
         }
-        match update(&mut tx, &emulator, after).await {
-            Ok(_) => {
+        match record(&mut tx, &emulator, after).await {
+            Ok(()) => {
                 engine.commit(tx).await?;
                 return Ok(true);
             }
@@ -194,6 +198,23 @@ async fn take(engine: &Engine, devices: &Devices, emulator: &Emulator, step: Ste
             devices.pool.remove_disk(emulator.disk).await?;
             Emulator { disk_ready_at: None, ..unchanged }
         }
+        Step::Keep => Emulator {
+            discarded: emulator.previous.as_ref().map(|old| old.disk),
+            previous: None,
+            ..unchanged
+        },
+        Step::Discard => {
+            let Some(disk) = emulator.discarded else { return Ok(()) };
+            devices.pool.remove_disk(disk).await?;
+            let mut tx = engine.store.begin().await?;
+            disks::delete(&mut tx, disk).await?;
+            update(&mut tx, emulator, Emulator { discarded: None, ..unchanged }).await?;
+            return Ok(engine.commit(tx).await?);
+        }
+        Step::SwapBack(reason) => {
+            tracing::warn!(emulator = %emulator.id, snapshot = %emulator.snapshot, reason = reason.code, "a swap failed");
+            unchanged.swapped_back(&reason, now)
+        }
         Step::Finish => {
             // There may be a disk of which a crash kept us from knowing.
             devices.pool.remove_disk(emulator.disk).await?;
@@ -209,8 +230,18 @@ async fn take(engine: &Engine, devices: &Devices, emulator: &Emulator, step: Ste
         return Ok(());
     }
     let mut tx = engine.store.begin().await?;
-    update(&mut tx, emulator, after).await?;
+    record(&mut tx, emulator, after).await?;
     Ok(engine.commit(tx).await?)
+}
+
+/// Records what has become of an emulator. A first boot proves the snapshot that it is a clone of.
+async fn record(tx: &mut Tx, before: &Emulator, after: Emulator) -> Result<()> {
+    let first = after.incarnation == 1 && after.seen == Seen::Ready && before.seen != Seen::Ready;
+    if let (true, Some(duration_ms)) = (first, after.boot_duration_ms) {
+        let boot = VerifiedBoot { at: after.seen_since, duration_ms, adb: true, vehicle: None };
+        snapshots::prove(tx, &after.snapshot, &boot).await?;
+    }
+    update(tx, before, after).await.map(drop)
 }
 
 async fn make_disk(
@@ -246,6 +277,9 @@ async fn put_off(engine: &Engine, emulator: &Emulator, error: DriverError) -> Re
     let reason = Some(Reason::new(error.code, error.message.clone()));
     let failures = emulator.failures + 1;
     let after = match error.retry {
+        Retry::Never if emulator.wanted == Wanted::Running && emulator.previous.is_some() => {
+            emulator.clone().swapped_back(&Reason::new(error.code, error.message), now)
+        }
         // There is no giving up on an end: what is to go is tried again until it is gone.
         Retry::Never if emulator.wanted == Wanted::Running => {
             Emulator { failed_at: Some(now), reason, due_at: now, ..emulator.clone() }

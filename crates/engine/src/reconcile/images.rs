@@ -6,11 +6,13 @@ use paddock_model::devices::Image;
 use paddock_model::id::uuid_v7;
 use paddock_model::labels::Labels;
 use paddock_model::layers::LayerId;
+use paddock_model::permissions::Object;
 use paddock_model::permissions::tuples::Holder;
 use paddock_model::scopes::Scope;
 use paddock_model::slug::Slug;
-use paddock_model::snapshots::{Origin, Snapshot, SnapshotState};
+use paddock_model::snapshots::{Origin, Snapshot, SnapshotState, Trust};
 use paddock_model::{Error, Result};
+use paddock_store::layers::{LayerState, NewLayer};
 use paddock_store::{layers, relations, snapshots};
 use serde_json::json;
 
@@ -53,10 +55,15 @@ async fn bring_in(engine: &Engine, image: Image) -> Result<bool> {
         layer,
         state: SnapshotState::Creating,
         problems: Vec::new(),
+        fault: None,
         image,
         rooted_at: Some(now),
         rooted_by: None,
         origin: Origin::Import { file: file.clone() },
+        group: None,
+        trust: Trust::Protected,
+        consistency: None,
+        verified: None,
         labels: Labels::new(),
         created_by: None,
         created_at: now,
@@ -66,8 +73,14 @@ async fn bring_in(engine: &Engine, image: Image) -> Result<bool> {
         generation: 1,
     };
     let mut tx = engine.store.begin().await?;
-    layers::insert(&mut tx, layer, &file, now).await?;
-    snapshots::insert(&mut tx, &snapshot).await?;
+    let bytes =
+        NewLayer { id: layer, below: None, state: LayerState::Importing, source: Some(file), refs: 1 };
+    layers::insert(&mut tx, &bytes, now).await?;
+    if !snapshots::insert(&mut tx, &snapshot).await? {
+        return Ok(false);
+    }
+    let system = snapshot.object().given_to("system", Holder::One(Object::system().thing()));
+    relations::give(&mut tx, &system, now).await?;
     for everyone in ["user", "service_account"] {
         let tuple = snapshot.object().given_to("public", Holder::Everyone(everyone.into()));
         relations::give(&mut tx, &tuple, now).await?;

@@ -1,16 +1,17 @@
-//! Brings the bytes of layers into the pool.
+//! Brings the bytes of layers into the pool, and takes out those that nothing stands on any more.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use paddock_model::drivers::Retry;
 use paddock_model::drivers::disk_pools::LayerSource;
-use paddock_model::snapshots::{Snapshot, SnapshotState};
+use paddock_model::snapshots::SnapshotState;
 use paddock_store::layers::{Layer, LayerState};
 use paddock_store::{layers, snapshots};
 
 use super::{Loop, Report, Trouble};
 use crate::Engine;
+use crate::snapshots::{await_verification, settle};
 
 pub const LOOP: Loop = Loop {
     name: "layers",
@@ -28,7 +29,10 @@ async fn run(engine: &Engine) -> Result<Report, Trouble> {
     for layer in unsettled {
         match layer.state {
             LayerState::Importing => import(engine, &layer).await?,
-            LayerState::Removing | LayerState::Ready | LayerState::Quarantined => continue,
+            LayerState::Removing => remove(engine, &layer).await?,
+            LayerState::Capturing | LayerState::Ready | LayerState::Quarantined | LayerState::Void => {
+                continue;
+            }
         }
         changed += 1;
     }
@@ -40,27 +44,40 @@ async fn import(engine: &Engine, layer: &Layer) -> Result<(), Trouble> {
     let source = LayerSource::File(PathBuf::from(layer.source.clone().unwrap_or_default()));
     let outcome = devices.pool.ensure_layer(layer.id, &source).await;
     let mut tx = engine.store.begin().await?;
-    let (state, problem) = match outcome {
+    let fault = match outcome {
         Ok(facts) => {
             layers::complete(&mut tx, layer.id, &facts).await?;
-            (SnapshotState::Ready, None)
+            None
         }
         Err(error) if error.retry == Retry::Never => {
             tracing::error!(layer = %layer.id, %error, "a disk image cannot be brought in");
-            layers::set_state(&mut tx, layer.id, LayerState::Quarantined).await?;
-            (SnapshotState::Faulted, Some(error.code))
+            layers::set_state(&mut tx, layer.id, LayerState::Void).await?;
+            Some(error)
         }
         Err(error) => return Err(error.into()),
     };
     for snapshot in snapshots::of_layer(&mut tx, layer.id).await? {
-        let after = Snapshot {
-            state,
-            problems: problem.map(str::to_owned).into_iter().collect(),
-            updated_at: engine.now(),
-            generation: snapshot.generation + 1,
-            ..snapshot.clone()
-        };
-        snapshots::update(&mut tx, &snapshot, &after).await?;
+        if snapshot.state != SnapshotState::Creating {
+            continue;
+        }
+        match &fault {
+            None if snapshot.tenant.is_none() => {
+                settle(engine, &mut tx, &snapshot, SnapshotState::Ready, None).await?
+            }
+            None => await_verification(engine, &mut tx, &snapshot).await?,
+            Some(error) => {
+                let fault = Some((error.code, error.message.as_str()));
+                settle(engine, &mut tx, &snapshot, SnapshotState::Faulted, fault).await?;
+            }
+        }
     }
+    Ok(engine.commit(tx).await?)
+}
+
+/// Nothing stands on it, and nothing can: first its bytes go, then its record, and with that its hold on the one below.
+async fn remove(engine: &Engine, layer: &Layer) -> Result<(), Trouble> {
+    engine.devices()?.pool.remove_layer(layer.id).await?;
+    let mut tx = engine.store.begin().await?;
+    layers::delete(&mut tx, layer).await?;
     Ok(engine.commit(tx).await?)
 }

@@ -4,6 +4,7 @@
 //! to the tables it watches and by time. Over a settled world it writes nothing. One replica runs them, all the others wait.
 
 pub mod capacity;
+pub mod captures;
 pub mod emulators;
 pub mod expiry;
 pub mod idempotency_keys;
@@ -14,6 +15,8 @@ pub mod relation_changes;
 mod runner;
 pub mod sign_ins;
 pub mod signing_keys;
+pub mod snapshots;
+pub mod verification;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -31,6 +34,7 @@ pub use runner::{LoopStatus, Outcome, Runner, Settings, Status};
 /// Every loop there is.
 pub const LOOPS: &[Loop] = &[
     capacity::LOOP,
+    captures::LOOP,
     emulators::LOOP,
     expiry::LOOP,
     idempotency_keys::LOOP,
@@ -39,6 +43,8 @@ pub const LOOPS: &[Loop] = &[
     relation_changes::LOOP,
     sign_ins::LOOP,
     signing_keys::LOOP,
+    snapshots::LOOP,
+    verification::LOOP,
 ];
 
 #[derive(Clone, Copy)]

@@ -54,6 +54,19 @@ pub enum Consistency {
     Filesystem,
 }
 
+impl Consistency {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Consistency::Crash => "crash",
+            Consistency::Filesystem => "filesystem",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        [Consistency::Crash, Consistency::Filesystem].into_iter().find(|each| each.name() == text)
+    }
+}
+
 /// A device's move from one disk to the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Switch {

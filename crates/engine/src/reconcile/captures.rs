@@ -1,0 +1,225 @@
+//! Takes snapshots of devices while they run: the disk that a device writes to becomes a layer, the device goes on with another.
+//!
+//! ```text
+//! wanted ──► switched ──► the layer is sealed, the snapshot waits for its verification
+//!    └─────► abandoned ─► what was prepared is taken back, the snapshot says why
+//! ```
+//!
+//! Killed at any point, it goes on from what the device itself says it writes to.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use paddock_model::drivers::disk_pools::Volume;
+use paddock_model::drivers::emulator_hosts::{Consistency, Switch};
+use paddock_model::drivers::{DriverError, Retry};
+use paddock_model::emulators::{Emulator, Status, Wanted};
+use paddock_model::snapshots::{Snapshot, SnapshotState};
+use paddock_model::{Error, Result};
+use paddock_store::captures::{Capture, CaptureState};
+use paddock_store::layers::LayerState;
+use paddock_store::{captures, disks, emulators, layers, snapshots};
+
+use super::{Loop, Report, Trouble, delay};
+use crate::Engine;
+use crate::devices::Devices;
+use crate::emulators::update;
+use crate::snapshots::{await_verification, settle};
+
+pub const LOOP: Loop = Loop {
+    name: "captures",
+    watches: &["captures"],
+    every: Duration::from_secs(60),
+    run: |engine| Box::pin(run(engine)),
+};
+
+const AT_ONCE: usize = 4;
+const A_RUN: i64 = 100;
+
+async fn run(engine: &Engine) -> Result<Report, Trouble> {
+    let Some(devices) = &engine.devices else { return Ok(Report::default()) };
+    let due = captures::due(&mut engine.store.read().await?, engine.now(), A_RUN).await?;
+    let outcomes =
+        stream::iter(due).map(|capture| attend(engine, devices, capture)).buffer_unordered(AT_ONCE);
+    let outcomes: Vec<Result<u64>> = outcomes.collect().await;
+    let mut changed = 0;
+    for outcome in outcomes {
+        changed += outcome?;
+    }
+    let next = captures::next_due(&mut engine.store.read().await?).await?;
+    Ok(Report { changed, next })
+}
+
+/// What became of one step.
+enum Outcome {
+    /// The device writes to the next disk; the one before holds this much.
+    Switched(Consistency),
+    /// The device stays where it is, and this is why.
+    Abandoned(String),
+    Failed(DriverError),
+}
+
+async fn attend(engine: &Engine, devices: &Devices, capture: Capture) -> Result<u64> {
+    match capture.state {
+        CaptureState::Wanted => {
+            let emulator = emulators::find_any(&mut engine.store.read().await?, capture.emulator).await?;
+            let emulator =
+                emulator.ok_or_else(|| Error::internal("an emulator went while it was captured"))?;
+            match switch(engine, devices, &capture, &emulator).await? {
+                Outcome::Switched(consistency) => record_switch(engine, &capture, consistency).await?,
+                Outcome::Abandoned(reason) => abandon(engine, &capture, reason).await?,
+                Outcome::Failed(error) => put_off(engine, &capture, error).await?,
+            }
+        }
+        CaptureState::Switched => match devices.pool.seal_layer(capture.layer, capture.from).await {
+            Ok(facts) => {
+                let mut tx = engine.store.begin().await?;
+                layers::complete(&mut tx, capture.layer, &facts).await?;
+                disks::delete(&mut tx, capture.from).await?;
+                captures::delete(&mut tx, &capture.snapshot).await?;
+                if let Some(snapshot) = creating(&mut tx, &capture).await? {
+                    await_verification(engine, &mut tx, &snapshot).await?;
+                }
+                engine.commit(tx).await?;
+            }
+            Err(error) => put_off(engine, &capture, error).await?,
+        },
+        CaptureState::Abandoned => take_back(engine, devices, &capture).await?,
+    }
+    Ok(1)
+}
+
+/// Prepares the next disk and has the device go on with it.
+async fn switch(
+    engine: &Engine,
+    devices: &Devices,
+    capture: &Capture,
+    emulator: &Emulator,
+) -> Result<Outcome> {
+    let below = disks::find(&mut engine.store.read().await?, capture.from).await?;
+    let below = below.ok_or_else(|| Error::internal("the disk that is captured is not in the catalogue"))?;
+    let prepared = async {
+        let from = devices.pool.ensure_disk(capture.from, below.layer).await?;
+        let to = devices.pool.ensure_successor(capture.from, capture.layer, capture.to).await?;
+        let written = devices.host.volume(capture.emulator).await?;
+        Ok((from, to, written))
+    };
+    let (from, to, written) = match prepared.await {
+        Ok(prepared) => prepared,
+        Err(error) => return Ok(Outcome::Failed(error)),
+    };
+    Ok(match written {
+        // It was told before, by a process that did not live to record it.
+        Some(disk) if disk == to => Outcome::Switched(Consistency::Crash),
+        // Nobody writes to it, and nobody can begin to before this is over.
+        None => Outcome::Switched(at_rest(emulator)),
+        Some(_) if emulator.wanted == Wanted::Gone => {
+            Outcome::Abandoned("The emulator was deleted before it could be captured.".to_owned())
+        }
+        Some(_) => switch_live(devices, capture, from, to).await,
+    })
+}
+
+/// What the disk of a device that does not run holds.
+fn at_rest(emulator: &Emulator) -> Consistency {
+    if emulator.status() == Status::Parked { Consistency::Filesystem } else { Consistency::Crash }
+}
+
+async fn switch_live(devices: &Devices, capture: &Capture, from: Volume, to: Volume) -> Outcome {
+    let switch =
+        Switch { emulator: capture.emulator, from, to: to.clone(), patience: devices.settings.freeze };
+    let error = match devices.host.switch(&switch).await {
+        Ok(consistency) => return Outcome::Switched(consistency),
+        Err(error) => error,
+    };
+    match devices.host.volume(capture.emulator).await {
+        // It has happened all the same, or the device has ended: in both cases the next disk is the one to go on with.
+        Ok(Some(disk)) if disk == to => Outcome::Switched(Consistency::Crash),
+        Ok(None) => Outcome::Switched(Consistency::Crash),
+        Ok(Some(_)) | Err(_) => Outcome::Failed(error),
+    }
+}
+
+/// From here on the emulator's disk is the next one, whatever happens.
+async fn record_switch(engine: &Engine, capture: &Capture, consistency: Consistency) -> Result<()> {
+    let now = engine.now();
+    let mut tx = engine.store.begin().await?;
+    if let Some(emulator) = emulators::find_any_to_change(&mut tx, capture.emulator).await? {
+        let after = emulator.clone().captured(capture.to, now);
+        update(&mut tx, &emulator, after).await?;
+    }
+    if let Some(snapshot) = creating(&mut tx, capture).await? {
+        let after = Snapshot {
+            consistency: Some(consistency),
+            updated_at: now,
+            generation: snapshot.generation + 1,
+            ..snapshot.clone()
+        };
+        snapshots::update(&mut tx, &snapshot, &after).await?;
+    }
+    let switched = Capture { state: CaptureState::Switched, due_at: now, failures: 0, ..capture.clone() };
+    captures::update(&mut tx, &switched).await?;
+    engine.commit(tx).await
+}
+
+async fn abandon(engine: &Engine, capture: &Capture, reason: String) -> Result<()> {
+    tracing::warn!(snapshot = %capture.snapshot, emulator = %capture.emulator, reason, "a capture is given up");
+    let abandoned = Capture {
+        state: CaptureState::Abandoned,
+        due_at: engine.now(),
+        failures: 0,
+        reason: Some(reason),
+        ..capture.clone()
+    };
+    let mut tx = engine.store.begin().await?;
+    captures::update(&mut tx, &abandoned).await?;
+    engine.commit(tx).await
+}
+
+/// The device never left its disk: what was prepared goes, the emulator is free again, and the snapshot says why.
+async fn take_back(engine: &Engine, devices: &Devices, capture: &Capture) -> Result<()> {
+    if let Err(error) = devices.pool.abandon_successor(capture.from, capture.layer, capture.to).await {
+        if error.retry != Retry::Never {
+            return put_off(engine, capture, error).await;
+        }
+        // Something was written to the next disk after all, so that is the one to go on with.
+        tracing::warn!(snapshot = %capture.snapshot, %error, "a capture cannot be taken back; it goes on");
+        return record_switch(engine, capture, Consistency::Crash).await;
+    }
+    let now = engine.now();
+    let mut tx = engine.store.begin().await?;
+    if let Some(emulator) = emulators::find_any_to_change(&mut tx, capture.emulator).await? {
+        let after = emulator.clone().captured(capture.from, now);
+        update(&mut tx, &emulator, after).await?;
+    }
+    disks::delete(&mut tx, capture.to).await?;
+    layers::set_state(&mut tx, capture.layer, LayerState::Void).await?;
+    captures::delete(&mut tx, &capture.snapshot).await?;
+    if let Some(snapshot) = creating(&mut tx, capture).await? {
+        let reason = capture.reason.as_deref().unwrap_or("The capture was given up.");
+        settle(engine, &mut tx, &snapshot, SnapshotState::Faulted, Some(("capture_failed", reason))).await?;
+    }
+    engine.commit(tx).await
+}
+
+/// Tries again later. What has not happened within its time, or cannot, is given up.
+async fn put_off(engine: &Engine, capture: &Capture, error: DriverError) -> Result<()> {
+    tracing::warn!(snapshot = %capture.snapshot, emulator = %capture.emulator, %error, "a capture is held up");
+    let now = engine.now();
+    let hopeless = error.retry == Retry::Never || error.code == "no_space" || now >= capture.deadline_at;
+    if hopeless && capture.state == CaptureState::Wanted {
+        return abandon(engine, capture, error.message).await;
+    }
+    let failures = capture.failures + 1;
+    let pause = delay(error.retry, u32::try_from(failures).unwrap_or(u32::MAX), Duration::from_secs(60));
+    let later = Capture { due_at: now + pause, failures, ..capture.clone() };
+    let mut tx = engine.store.begin().await?;
+    captures::update(&mut tx, &later).await?;
+    engine.commit(tx).await
+}
+
+/// The snapshot, unless somebody has deleted it meanwhile.
+async fn creating(tx: &mut paddock_store::Tx, capture: &Capture) -> Result<Option<Snapshot>> {
+    let snapshot = snapshots::find_any_to_change(tx, &capture.snapshot).await?;
+    Ok(snapshot.filter(|snapshot| snapshot.state == SnapshotState::Creating))
+}

@@ -1,0 +1,305 @@
+//! Proves snapshots: looks at their bytes, boots a throw-away clone, asks it how it is, and removes it again.
+
+use std::time::Duration;
+
+use paddock_model::adb;
+use paddock_model::devices::Phase;
+use paddock_model::drivers::disk_pools::Integrity;
+use paddock_model::drivers::emulator_hosts::{Channel, Launch};
+use paddock_model::drivers::{DriverError, Retry};
+use paddock_model::emulators::{EmulatorId, IdentityMode, address_of};
+use paddock_model::layers::DiskId;
+use paddock_model::snapshots::{
+    CHAIN_TOO_DEEP, INTEGRITY_MISMATCH, Snapshot, SnapshotState, VERIFICATION_FAILED, VerifiedBoot,
+};
+use paddock_model::{Error, Result};
+use paddock_store::disks::Disk;
+use paddock_store::layers::LayerState;
+use paddock_store::verifications::{Outcome, Trial, Verification, VerificationState};
+use paddock_store::{disks, layers, slots, snapshots, verifications};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::{Loop, Report, Trouble, delay};
+use crate::Engine;
+use crate::devices::Devices;
+use crate::emulators::{draw_identity, take_slot};
+
+pub const LOOP: Loop = Loop {
+    name: "verification",
+    watches: &["verifications"],
+    every: Duration::from_secs(60),
+    run: |engine| Box::pin(run(engine)),
+};
+
+/// How often a device that boots is looked at.
+const LOOKED_AT: Duration = Duration::from_millis(250);
+/// How long a device that is up may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+async fn run(engine: &Engine) -> Result<Report, Trouble> {
+    let Some(devices) = &engine.devices else { return Ok(Report::default()) };
+    let at_once = devices.settings.verifications_at_once;
+    let mut changed = 0;
+    for verification in verifications::next(&mut engine.store.read().await?, at_once).await? {
+        if verification.due_at <= engine.now() {
+            changed += u64::from(attend(engine, devices, &verification).await?);
+        }
+    }
+    let left = verifications::next(&mut engine.store.read().await?, at_once).await?;
+    Ok(Report { changed, next: left.iter().map(|verification| verification.due_at).min() })
+}
+
+/// One step; false when there is nothing to record yet.
+async fn attend(engine: &Engine, devices: &Devices, verification: &Verification) -> Result<bool> {
+    let snapshot = snapshots::find_any(&mut engine.store.read().await?, &verification.snapshot).await?;
+    let wanted = snapshot.filter(|snapshot| snapshot.state != SnapshotState::Deleting);
+    let step = match (verification.state, &verification.trial, &wanted) {
+        (VerificationState::Queued, _, Some(snapshot)) => {
+            begin(engine, devices, verification, snapshot).await
+        }
+        (VerificationState::Booting, Some(trial), Some(snapshot)) => {
+            boot(engine, devices, verification, trial, snapshot).await
+        }
+        (VerificationState::Ending, ..) => return end(engine, devices, verification).await,
+        // Nobody wants to know any more.
+        _ => Ok(Some(Verification { state: VerificationState::Ending, ..verification.clone() })),
+    };
+    let after = match step {
+        Ok(Some(after)) => after,
+        Ok(None) => return Ok(false),
+        Err(Hitch::Engine(error)) => return Err(error),
+        Err(Hitch::Driver(error)) if error.retry == Retry::Never => {
+            failed(verification, VERIFICATION_FAILED, &error.message)
+        }
+        Err(Hitch::Driver(error)) => put_off(engine, verification, &error),
+    };
+    let mut tx = engine.store.begin().await?;
+    verifications::update(&mut tx, &after).await?;
+    engine.commit(tx).await?;
+    Ok(true)
+}
+
+enum Hitch {
+    Driver(DriverError),
+    Engine(Error),
+}
+
+impl From<DriverError> for Hitch {
+    fn from(error: DriverError) -> Self {
+        Hitch::Driver(error)
+    }
+}
+
+impl From<Error> for Hitch {
+    fn from(error: Error) -> Self {
+        Hitch::Engine(error)
+    }
+}
+
+impl From<paddock_store::Error> for Hitch {
+    fn from(error: paddock_store::Error) -> Self {
+        Hitch::Engine(error.into())
+    }
+}
+
+fn failed(verification: &Verification, code: &str, message: &str) -> Verification {
+    tracing::warn!(snapshot = %verification.snapshot, code, message, "a snapshot did not prove itself");
+    Verification {
+        state: VerificationState::Ending,
+        failures: 0,
+        outcome: Some(Outcome::Failed { code: code.to_owned(), message: message.to_owned() }),
+        ..verification.clone()
+    }
+}
+
+fn put_off(engine: &Engine, verification: &Verification, error: &DriverError) -> Verification {
+    tracing::warn!(snapshot = %verification.snapshot, %error, "a verification is held up");
+    let failures = verification.failures + 1;
+    let pause = delay(error.retry, u32::try_from(failures).unwrap_or(u32::MAX), Duration::from_secs(60));
+    Verification { due_at: engine.now() + pause, failures, ..verification.clone() }
+}
+
+/// Looks at the bytes, then records the device that is to be booted: from here on something of it may be there.
+async fn begin(
+    engine: &Engine,
+    devices: &Devices,
+    verification: &Verification,
+    snapshot: &Snapshot,
+) -> Result<Option<Verification>, Hitch> {
+    let layer = layers::find(&mut engine.store.read().await?, snapshot.layer).await?;
+    let digest = layer.and_then(|layer| layer.digest).unwrap_or_default();
+    let problem = match devices.pool.verify_layer(snapshot.layer, &digest).await? {
+        Integrity::Sound => None,
+        Integrity::Missing => Some("Its layer is not in the pool.".to_owned()),
+        Integrity::Altered => {
+            Some("Its bytes are not those that were recorded: somebody has written to them.".to_owned())
+        }
+        Integrity::Broken(how) => Some(format!("Its layer is damaged: {how}.")),
+    };
+    if let Some(problem) = problem {
+        devices.pool.quarantine_layer(snapshot.layer).await?;
+        return Ok(Some(failed(verification, INTEGRITY_MISMATCH, &problem)));
+    }
+    let now = engine.now();
+    let emulator = EmulatorId::new(now, engine.random());
+    let disk = Disk {
+        id: DiskId::new(now, engine.random()),
+        emulator,
+        layer: snapshot.layer,
+        // Nobody is kept from deleting a snapshot because it is being tried.
+        snapshot: None,
+        created_at: now,
+    };
+    let mut tx = engine.store.begin().await?;
+    let trial = Trial {
+        emulator,
+        disk: disk.id,
+        slot: take_slot(&mut tx).await?,
+        identity: draw_identity(engine, &IdentityMode::Regenerate, snapshot.image.device_type),
+        started_at: now,
+    };
+    disks::insert(&mut tx, &disk).await?;
+    let booting = Verification {
+        state: VerificationState::Booting,
+        trial: Some(trial),
+        due_at: now,
+        ..verification.clone()
+    };
+    verifications::update(&mut tx, &booting).await?;
+    engine.commit(tx).await?;
+    Ok(None)
+}
+
+async fn boot(
+    engine: &Engine,
+    devices: &Devices,
+    verification: &Verification,
+    trial: &Trial,
+    snapshot: &Snapshot,
+) -> Result<Option<Verification>, Hitch> {
+    let launch = Launch {
+        emulator: trial.emulator,
+        incarnation: 1,
+        name: format!("verification of {}", snapshot.name),
+        image: snapshot.image.name.clone(),
+        volume: devices.pool.ensure_disk(trial.disk, snapshot.layer).await?,
+        identity: trial.identity.clone(),
+        adb_keys: Vec::new(),
+        address: address_of(trial.slot),
+        memory_bytes: snapshot.image.memory_bytes,
+        cpus: snapshot.image.cpus,
+    };
+    let observed = devices.host.observe(trial.emulator).await?;
+    if observed.is_none() {
+        devices.host.ensure(&launch).await?;
+    }
+    let phase = devices.host.observe(trial.emulator).await?.map(|observed| observed.phase);
+    let late = engine.now() >= trial.started_at + devices.settings.boot_deadline;
+    let outcome = match phase {
+        Some(Phase::Ready { boot_duration }) => match answers(devices, trial.emulator).await {
+            Ok(()) => {
+                let duration_ms = i64::try_from(boot_duration.as_millis()).unwrap_or(i64::MAX);
+                Ok(Outcome::Booted { duration_ms })
+            }
+            Err(error) if late || error.retry == Retry::Never => Err(error.message),
+            Err(error) => return Err(error.into()),
+        },
+        Some(Phase::Exited { message, .. }) => Err(format!("The clone ended while it booted: {message}")),
+        _ if late => {
+            Err(format!("The clone was not up after {} s.", devices.settings.boot_deadline.as_secs()))
+        }
+        _ => {
+            let later = Verification { due_at: engine.now() + LOOKED_AT, ..verification.clone() };
+            return Ok(Some(later));
+        }
+    };
+    Ok(Some(match outcome {
+        Ok(booted) => Verification {
+            state: VerificationState::Ending,
+            due_at: engine.now(),
+            failures: 0,
+            outcome: Some(booted),
+            ..verification.clone()
+        },
+        Err(message) => failed(verification, VERIFICATION_FAILED, &message),
+    }))
+}
+
+/// Whether the device says that it is well, and its ADB daemon answers.
+async fn answers(devices: &Devices, emulator: EmulatorId) -> Result<(), DriverError> {
+    devices.host.inspect(emulator).await?;
+    let mut stream = devices.host.open(emulator, Channel::Adb).await?;
+    let silent = |cause: Option<std::io::Error>| {
+        let error = DriverError::new(
+            Retry::Soon,
+            "adb_silent",
+            "The clone is up, but its ADB daemon does not answer.",
+        );
+        match cause {
+            Some(cause) => error.with_cause(cause),
+            None => error,
+        }
+    };
+    let mut answer = [0; adb::HEADER_BYTES];
+    let spoken = async {
+        stream.write_all(&adb::hello()).await?;
+        stream.read_exact(&mut answer).await.map(drop)
+    };
+    match tokio::time::timeout(PATIENCE, spoken).await {
+        Ok(Ok(())) if adb::is_welcome(&answer) => Ok(()),
+        Ok(Ok(())) | Err(_) => Err(silent(None)),
+        Ok(Err(cause)) => Err(silent(Some(cause))),
+    }
+}
+
+/// Everything that was made for it goes, and what was found out is recorded.
+async fn end(engine: &Engine, devices: &Devices, verification: &Verification) -> Result<bool> {
+    if let Some(trial) = &verification.trial {
+        let removed = async {
+            devices.host.remove(trial.emulator).await?;
+            devices.pool.remove_disk(trial.disk).await
+        };
+        if let Err(error) = removed.await {
+            let later = put_off(engine, verification, &error);
+            let mut tx = engine.store.begin().await?;
+            verifications::update(&mut tx, &later).await?;
+            engine.commit(tx).await?;
+            return Ok(true);
+        }
+    }
+    let now = engine.now();
+    let mut tx = engine.store.begin().await?;
+    if let Some(snapshot) = snapshots::find_any_to_change(&mut tx, &verification.snapshot).await?
+        && snapshot.state != SnapshotState::Deleting
+        && let Some(outcome) = &verification.outcome
+    {
+        let layer = layers::find(&mut tx, snapshot.layer).await?;
+        let too_deep = layer.is_some_and(|layer| layer.depth > devices.settings.hard_depth);
+        let mut after = Snapshot { updated_at: now, generation: snapshot.generation + 1, ..snapshot.clone() };
+        match outcome {
+            Outcome::Booted { duration_ms } => {
+                after.state = SnapshotState::Ready;
+                after.problems = too_deep.then(|| CHAIN_TOO_DEEP.to_owned()).into_iter().collect();
+                after.fault = None;
+                after.verified =
+                    Some(VerifiedBoot { at: now, duration_ms: *duration_ms, adb: true, vehicle: None });
+            }
+            Outcome::Failed { code, message } => {
+                after.state = SnapshotState::Faulted;
+                after.problems = vec![code.clone()];
+                after.fault = Some(message.clone());
+                if code == INTEGRITY_MISMATCH {
+                    layers::set_state(&mut tx, snapshot.layer, LayerState::Quarantined).await?;
+                }
+            }
+        }
+        snapshots::update(&mut tx, &snapshot, &after).await?;
+    }
+    if let Some(trial) = &verification.trial {
+        disks::delete(&mut tx, trial.disk).await?;
+        slots::release(&mut tx, trial.slot, now).await?;
+    }
+    verifications::delete(&mut tx, &verification.snapshot).await?;
+    engine.commit(tx).await?;
+    Ok(true)
+}
