@@ -3,6 +3,7 @@
 mod world;
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use paddock_drivers::emulator_hosts::simulated::{SimulatedHost, SimulatedHostSet
 use paddock_model::devices::Phase;
 use paddock_model::drivers::Retry;
 use paddock_model::drivers::disk_pools::{DiskPool, Integrity, LayerSource, Volume};
-use paddock_model::drivers::emulator_hosts::{Channel, EmulatorHost, Launch};
+use paddock_model::drivers::emulator_hosts::{Channel, Consistency, EmulatorHost, Launch, Switch};
+use paddock_model::layers::{DiskId, LayerId};
 use tokio::io::AsyncWriteExt;
 use world::{Folder, disk, emulator, images, is_ready, launch, layer, open_host, until};
 
@@ -21,6 +23,8 @@ struct Pool {
     pool: Arc<dyn DiskPool>,
     reopened: Box<dyn Fn() -> Arc<dyn DiskPool>>,
     stray: Box<dyn Fn()>,
+    /// As a device would.
+    write_to: Box<dyn Fn(DiskId)>,
     source: LayerSource,
 }
 
@@ -28,6 +32,7 @@ fn qcow2_pool() -> Pool {
     let folder = Folder::new();
     let path = folder.path().join("pool");
     let stray = path.join("disks/somebody's.qcow2");
+    let disks = path.join("disks");
     let open = move || -> Arc<dyn DiskPool> {
         // The folder lives as long as what may open it.
         let _kept = &folder;
@@ -37,17 +42,24 @@ fn qcow2_pool() -> Pool {
         pool: open(),
         reopened: Box::new(open),
         stray: Box::new(move || std::fs::write(&stray, "x").expect("written")),
+        write_to: Box::new(move |disk| {
+            let path = disks.join(format!("{disk}.qcow2"));
+            let arguments = ["-f", "qcow2", "-c", "write -P 7 1G 64k"];
+            let written = Command::new("qemu-io").args(arguments).arg(path).output().expect("qemu-io");
+            assert!(written.status.success(), "{written:?}");
+        }),
         source: LayerSource::File(images().join("phone.qcow2")),
     }
 }
 
 fn simulated_pool() -> Pool {
     let pool = SimulatedPool::new(SimulatedPoolSettings::default());
-    let (again, stray) = (pool.clone(), pool.clone());
+    let (again, stray, written) = (pool.clone(), pool.clone(), pool.clone());
     Pool {
         pool: Arc::new(pool),
         reopened: Box::new(move || Arc::new(again.clone())),
         stray: Box::new(move || stray.add_stranger("disks/somebody's.qcow2")),
+        write_to: Box::new(move |disk| written.write_to(disk)),
         source: LayerSource::File(PathBuf::from("phone.qcow2")),
     }
 }
@@ -58,6 +70,27 @@ struct Host {
     reopened: Box<dyn Fn() -> Arc<dyn EmulatorHost>>,
     pool: Pool,
     profile: PathBuf,
+}
+
+impl Pool {
+    /// A layer and a disk on it.
+    async fn disk(&self) -> (LayerId, DiskId, Volume) {
+        let (below, id) = (layer(), disk());
+        self.pool.ensure_layer(below, &self.source).await.expect("a layer");
+        let volume = self.pool.ensure_disk(id, below).await.expect("a disk");
+        (below, id, volume)
+    }
+
+    async fn used_bytes(&self) -> i64 {
+        let (capacity, listed) = (self.pool.capacity().await, self.pool.list().await.expect("listed"));
+        let used = capacity.expect("measured").used_bytes;
+        let layers: i64 = listed.layers.iter().map(|layer| layer.allocated_bytes).sum();
+        let disks: i64 = listed.disks.iter().map(|disk| disk.allocated_bytes).sum();
+        // What is not told of in the list is the records.
+        assert!((0..64 << 10).contains(&(used - layers - disks)), "{used}: {listed:?}");
+        assert_eq!(listed.strangers, [""; 0]);
+        layers + disks
+    }
 }
 
 impl Host {
@@ -117,6 +150,11 @@ sentences!(pools, qcow2_pool, simulated_pool:
     what_is_removed_is_gone_and_may_be_removed_again,
     strangers_are_told_of_and_left_alone,
     a_pool_that_is_opened_again_has_everything,
+    a_disk_becomes_a_layer_and_its_successor_stands_on_it,
+    an_unsealed_layer_carries_nothing_but_the_successor,
+    a_successor_is_taken_back_unless_a_device_has_written_to_it,
+    a_successor_of_nothing_is_refused,
+    a_lost_successor_is_never_made_anew,
 );
 
 sentences!(hosts, qemu_host, simulated_host:
@@ -125,6 +163,7 @@ sentences!(hosts, qemu_host, simulated_host:
     a_device_comes_up_once_and_goes,
     a_newer_incarnation_replaces_an_older_one_and_never_the_other_way_round,
     a_host_that_is_opened_again_has_its_devices,
+    a_device_moves_from_disk_to_disk,
 );
 
 async fn a_layer_is_taken_once(world: Pool) {
@@ -234,6 +273,173 @@ async fn a_pool_that_is_opened_again_has_everything(world: Pool) {
     assert_eq!(pool.list().await.expect("listed"), listed);
     assert_eq!(pool.ensure_layer(below, &world.source).await.expect("there"), facts);
     assert_eq!(pool.ensure_disk(id, below).await.expect("there"), volume);
+}
+
+async fn a_disk_becomes_a_layer_and_its_successor_stands_on_it(world: Pool) {
+    let (below, first, volume) = world.disk().await;
+    let (captured, second) = (layer(), disk());
+    (world.write_to)(first);
+    let used = world.used_bytes().await;
+
+    let next = world.pool.ensure_successor(first, captured, second).await.expect("made");
+    assert_eq!(world.pool.ensure_successor(first, captured, second).await.expect("made already"), next);
+    assert_ne!(next, volume);
+    let empty = world.used_bytes().await - used;
+    assert!((0..128 << 10).contains(&empty), "one name more takes no room: {empty}");
+    let facts = world.pool.seal_layer(captured, first).await.expect("sealed");
+    // A kill may have come between the act and the note of it.
+    for pool in [&world.pool, &(world.reopened)()] {
+        assert_eq!(pool.seal_layer(captured, first).await.expect("sealed already"), facts);
+        assert_eq!(pool.ensure_successor(first, captured, second).await.expect("made already"), next);
+    }
+
+    assert_eq!(world.used_bytes().await, used + empty);
+    assert_eq!((facts.virtual_bytes, facts.digest.len()), (2 << 30, 64));
+    let listed = world.pool.list().await.expect("listed");
+    let lineage: Vec<_> = listed.layers.iter().map(|layer| (layer.id, layer.parent)).collect();
+    assert_eq!(lineage, [(below, None), (captured, Some(below))]);
+    assert_eq!(listed.disks.iter().map(|disk| (disk.id, disk.on)).collect::<Vec<_>>(), [(second, captured)]);
+    assert_eq!(listed.layers[1].allocated_bytes, facts.allocated_bytes);
+    let looked = world.pool.verify_layer(captured, &facts.digest).await.expect("looked at");
+    assert_eq!(looked, Integrity::Sound);
+    world.pool.ensure_disk(disk(), captured).await.expect("a clone");
+    let refused = world.pool.abandon_successor(first, captured, second).await.expect_err("too late");
+    assert_eq!((refused.code, refused.retry), ("disk_in_use", Retry::Never));
+}
+
+async fn an_unsealed_layer_carries_nothing_but_the_successor(world: Pool) {
+    let (_, first, _) = world.disk().await;
+    let (captured, second) = (layer(), disk());
+    world.pool.ensure_successor(first, captured, second).await.expect("made");
+
+    let refused = world.pool.ensure_disk(disk(), captured).await.expect_err("unsealed");
+    assert_eq!((refused.code, refused.retry), ("layer_unsealed", Retry::Later));
+    let refused = world.pool.verify_layer(captured, "0123").await.expect_err("unsealed");
+    assert_eq!((refused.code, refused.retry), ("layer_unsealed", Retry::Later));
+    let refused = world.pool.ensure_layer(captured, &world.source).await.expect_err("unsealed");
+    assert_eq!((refused.code, refused.retry), ("layer_unsealed", Retry::Later));
+
+    // It is told of all the same, and so are both disks.
+    let listed = world.pool.list().await.expect("listed");
+    assert_eq!((listed.layers.len(), listed.disks.len()), (2, 2));
+    // Without its other name the layer holds the bytes alone, and can still be sealed.
+    let used = world.used_bytes().await;
+    world.pool.remove_disk(first).await.expect("removed");
+    assert_eq!(world.used_bytes().await, used);
+    world.pool.seal_layer(captured, first).await.expect("sealed");
+    world.pool.ensure_disk(disk(), captured).await.expect("a clone");
+}
+
+async fn a_successor_is_taken_back_unless_a_device_has_written_to_it(world: Pool) {
+    let (_, first, volume) = world.disk().await;
+    let (captured, second) = (layer(), disk());
+    let (before, used) = (world.pool.list().await.expect("listed"), world.used_bytes().await);
+
+    world.pool.abandon_successor(first, captured, second).await.expect("nothing to take back");
+    world.pool.ensure_successor(first, captured, second).await.expect("made");
+    for _ in 0..2 {
+        world.pool.abandon_successor(first, captured, second).await.expect("taken back");
+        assert_eq!(world.pool.list().await.expect("listed"), before);
+        assert_eq!(world.used_bytes().await, used);
+    }
+
+    world.pool.ensure_successor(first, captured, second).await.expect("made again");
+    (world.write_to)(second);
+    let refused = world.pool.abandon_successor(first, captured, second).await.expect_err("written to");
+    assert_eq!((refused.code, refused.retry), ("disk_in_use", Retry::Never));
+    assert_eq!(world.pool.list().await.expect("listed").disks.len(), 2);
+    // Nor is the only name of what the disk held ever taken away.
+    let (third, fourth) = (layer(), disk());
+    world.pool.ensure_successor(second, third, fourth).await.expect("made");
+    world.pool.remove_disk(second).await.expect("removed");
+    let refused = world.pool.abandon_successor(second, third, fourth).await.expect_err("the last name");
+    assert_eq!((refused.code, refused.retry), ("disk_in_use", Retry::Never));
+    assert_eq!(world.pool.list().await.expect("listed").layers.len(), 3);
+    assert_eq!(world.pool.ensure_disk(first, before.disks[0].on).await.expect("untouched"), volume);
+}
+
+async fn a_successor_of_nothing_is_refused(world: Pool) {
+    let (below, first, _) = world.disk().await;
+
+    let refused = world.pool.ensure_successor(disk(), layer(), disk()).await.expect_err("no disk");
+    assert_eq!((refused.code, refused.retry), ("disk_missing", Retry::Later));
+    let refused = world.pool.seal_layer(layer(), first).await.expect_err("no layer");
+    assert_eq!((refused.code, refused.retry), ("layer_missing", Retry::Later));
+    for refused in [
+        world.pool.ensure_successor(first, below, disk()).await.map(drop),
+        world.pool.seal_layer(below, first).await.map(drop),
+        world.pool.abandon_successor(first, below, disk()).await,
+    ] {
+        let refused = refused.expect_err("another's layer");
+        assert!(["disk_conflict", "disk_in_use"].contains(&refused.code), "{refused}");
+        assert_eq!(refused.retry, Retry::Never);
+    }
+    let listed = world.pool.list().await.expect("listed");
+    assert_eq!((listed.layers.len(), listed.disks.len()), (1, 1));
+}
+
+async fn a_lost_successor_is_never_made_anew(world: Pool) {
+    let (_, first, _) = world.disk().await;
+    let (captured, second) = (layer(), disk());
+    world.pool.ensure_successor(first, captured, second).await.expect("made");
+    world.pool.seal_layer(captured, first).await.expect("sealed");
+
+    world.pool.remove_disk(second).await.expect("removed");
+
+    let refused = world.pool.ensure_successor(first, captured, second).await.expect_err("lost");
+    assert_eq!((refused.code, refused.retry), ("disk_missing", Retry::Never));
+    world.pool.remove_layer(captured).await.expect("removed");
+    world.pool.remove_layer(captured).await.expect("removed already");
+    assert_eq!(world.pool.list().await.expect("listed").layers.len(), 1);
+}
+
+async fn a_device_moves_from_disk_to_disk(world: Host) {
+    let Host { mut host, reopened, pool, profile } = world;
+    let (_, first, volume) = pool.disk().await;
+    let image = host.ensure_image(&profile).await.expect("an image");
+    let launch = launch(&image.name, &volume, Vec::new());
+    let emulator = launch.emulator;
+    let patience = Duration::from_secs(10);
+    assert_eq!(host.volume(emulator).await.expect("asked"), None);
+    let absent = Switch { emulator, from: volume.clone(), to: volume.clone(), patience };
+    assert_eq!(host.switch(&absent).await.expect_err("absent").code, "device_missing");
+    host.ensure(&launch).await.expect("started");
+    until(&*host, emulator, "ready", is_ready).await;
+    assert_eq!(host.volume(emulator).await.expect("asked").as_ref(), Some(&volume));
+
+    let (mut from, mut disk_now) = (volume.clone(), first);
+    for _ in 0..3 {
+        let (captured, next) = (layer(), disk());
+        let to = pool.pool.ensure_successor(disk_now, captured, next).await.expect("a successor");
+        let switch = Switch { emulator, from: from.clone(), to: to.clone(), patience };
+        assert_eq!(host.switch(&switch).await.expect("moved"), Consistency::Filesystem);
+        // Asked again, nobody knows how it came there.
+        assert_eq!(host.switch(&switch).await.expect("moved already"), Consistency::Crash);
+        assert_eq!(host.volume(emulator).await.expect("asked").as_ref(), Some(&to));
+        let wrong = Switch { emulator, from: from.clone(), to: from.clone(), patience };
+        let refused = host.switch(&Switch { to: volume_of_nobody(), ..wrong }).await.expect_err("not there");
+        assert_eq!((refused.code, refused.retry), ("volume_conflict", Retry::Never));
+        pool.pool.seal_layer(captured, disk_now).await.expect("sealed");
+        assert_eq!(host.volume(emulator).await.expect("asked").as_ref(), Some(&to));
+        (from, disk_now) = (to, next);
+        drop(host);
+        host = reopened();
+    }
+    let observed = until(&*host, emulator, "ready", is_ready).await;
+    assert_eq!(observed.incarnation, 1);
+    host.inspect(emulator).await.expect("it answers");
+
+    // The next start is on the last disk.
+    let second = Launch { incarnation: 2, volume: from.clone(), ..launch };
+    host.ensure(&second).await.expect("started anew");
+    until(&*host, emulator, "ready", is_ready).await;
+    assert_eq!(host.volume(emulator).await.expect("asked"), Some(from));
+    host.remove(emulator).await.expect("removed");
+    assert_eq!(host.volume(emulator).await.expect("asked"), None);
+}
+
+fn volume_of_nobody() -> Volume {
+    Volume("/nowhere/dsk.qcow2".to_owned())
 }
 
 async fn an_image_keeps_its_name(world: Host) {

@@ -42,21 +42,61 @@ pub struct SimulatedPool {
 #[derive(Default)]
 struct World {
     layers: BTreeMap<LayerId, Layer>,
-    disks: BTreeMap<DiskId, LayerId>,
+    disks: BTreeMap<DiskId, Disk>,
     strangers: BTreeSet<String>,
 }
 
 struct Layer {
-    digest: String,
+    /// Missing until it is sealed.
+    digest: Option<String>,
+    parent: Option<LayerId>,
+    /// What became this layer.
+    disk: Option<DiskId>,
+    bytes: i64,
     integrity: Integrity,
     quarantined: bool,
 }
 
+struct Disk {
+    on: LayerId,
+    /// A device has written to it.
+    written: bool,
+}
+
 impl World {
     fn used_bytes(&self) -> i64 {
-        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        count(self.layers.len()) * LAYER_BYTES + count(self.disks.len()) * DISK_BYTES
+        let disks = i64::try_from(self.disks.len()).unwrap_or(i64::MAX);
+        self.layers.values().map(|layer| self.own_bytes(layer)).sum::<i64>() + disks * DISK_BYTES
     }
+
+    /// The bytes of an unsealed layer are those of its disk.
+    fn own_bytes(&self, layer: &Layer) -> i64 {
+        let shared = layer.disk.is_some_and(|disk| self.disks.contains_key(&disk));
+        if shared { 0 } else { layer.bytes }
+    }
+
+    /// The layer, if it is there and is or was this disk.
+    fn captured(&self, layer: LayerId, disk: DiskId) -> DriverResult<Option<&Layer>> {
+        match self.layers.get(&layer) {
+            Some(found) if found.disk != Some(disk) => {
+                let message = format!("{layer} is there already and is not what {disk} holds");
+                Err(DriverError::new(Retry::Never, "disk_conflict", message))
+            }
+            found => Ok(found),
+        }
+    }
+}
+
+fn volume(disk: DiskId) -> Volume {
+    Volume(format!("simulated:{disk}"))
+}
+
+fn made_up_digest(of: &str) -> String {
+    durable::hex(ring::digest::digest(&ring::digest::SHA256, of.as_bytes()).as_ref())
+}
+
+fn unsealed(layer: LayerId) -> DriverError {
+    DriverError::new(Retry::Later, "layer_unsealed", format!("{layer} is still being captured"))
 }
 
 impl SimulatedPool {
@@ -77,6 +117,13 @@ impl SimulatedPool {
     pub fn spoil_layer(&self, layer: LayerId, integrity: Integrity) {
         if let Some(layer) = self.world().layers.get_mut(&layer) {
             layer.integrity = integrity;
+        }
+    }
+
+    /// As if a device had written to the disk.
+    pub fn write_to(&self, disk: DiskId) {
+        if let Some(disk) = self.world().disks.get_mut(&disk) {
+            disk.written = true;
         }
     }
 
@@ -104,12 +151,19 @@ impl DiskPool for SimulatedPool {
         let mut world = self.world();
         if !world.layers.contains_key(&layer) {
             self.has_room(&world, LAYER_BYTES)?;
-            let name = path.display().to_string();
-            let digest = durable::hex(ring::digest::digest(&ring::digest::SHA256, name.as_bytes()).as_ref());
-            world.layers.insert(layer, Layer { digest, integrity: Integrity::Sound, quarantined: false });
+            let taken = Layer {
+                digest: Some(made_up_digest(&path.display().to_string())),
+                parent: None,
+                disk: None,
+                bytes: LAYER_BYTES,
+                integrity: Integrity::Sound,
+                quarantined: false,
+            };
+            world.layers.insert(layer, taken);
         }
-        let digest = world.layers[&layer].digest.clone();
-        Ok(LayerFacts { virtual_bytes: VIRTUAL_BYTES, allocated_bytes: LAYER_BYTES, digest })
+        let Layer { digest, bytes, .. } = &world.layers[&layer];
+        let digest = digest.clone().ok_or_else(|| unsealed(layer))?;
+        Ok(LayerFacts { virtual_bytes: VIRTUAL_BYTES, allocated_bytes: *bytes, digest })
     }
 
     async fn remove_layer(&self, layer: LayerId) -> DriverResult<()> {
@@ -122,7 +176,7 @@ impl DiskPool for SimulatedPool {
         self.faults.strike("make a disk")?;
         let mut world = self.world();
         match (world.disks.get(&disk), world.layers.get(&on)) {
-            (Some(known), _) if *known == on => {}
+            (Some(known), _) if known.on == on => {}
             (Some(_), _) => {
                 let message = format!("{disk} is there already, on another layer than {on}");
                 return Err(DriverError::new(Retry::Never, "disk_conflict", message));
@@ -138,12 +192,13 @@ impl DiskPool for SimulatedPool {
                 let message = format!("{on} was put aside because its bytes are in doubt");
                 return Err(DriverError::new(Retry::Never, "layer_quarantined", message));
             }
+            (None, Some(layer)) if layer.digest.is_none() => return Err(unsealed(on)),
             (None, Some(_)) => {
                 self.has_room(&world, DISK_BYTES)?;
-                world.disks.insert(disk, on);
+                world.disks.insert(disk, Disk { on, written: false });
             }
         }
-        Ok(Volume(format!("simulated:{disk}")))
+        Ok(volume(disk))
     }
 
     async fn remove_disk(&self, disk: DiskId) -> DriverResult<()> {
@@ -152,16 +207,75 @@ impl DiskPool for SimulatedPool {
         Ok(())
     }
 
-    async fn ensure_successor(&self, _disk: DiskId, _layer: LayerId, _to: DiskId) -> DriverResult<Volume> {
-        Err(DriverError::new(Retry::Never, "unsupported", "not yet"))
+    async fn ensure_successor(&self, disk: DiskId, layer: LayerId, to: DiskId) -> DriverResult<Volume> {
+        self.faults.strike("make a successor")?;
+        let mut world = self.world();
+        let sealed = world.captured(layer, disk)?.map(|found| found.digest.is_some());
+        match (world.disks.get(&to), world.disks.get(&disk)) {
+            (Some(next), _) if next.on == layer && sealed.is_some() => {}
+            (Some(_), _) => {
+                let message = format!("{to} is there already, on another layer than {layer}");
+                return Err(DriverError::new(Retry::Never, "disk_conflict", message));
+            }
+            (None, _) if sealed == Some(true) => {
+                let message = format!("{to}, which stood on {disk}, is gone; a new one would hide the loss");
+                return Err(DriverError::new(Retry::Never, "disk_missing", message));
+            }
+            (None, None) => {
+                let message = format!("{disk} is not in the pool");
+                return Err(DriverError::new(Retry::Later, "disk_missing", message));
+            }
+            (None, Some(Disk { on, .. })) => {
+                let parent = Some(*on);
+                self.has_room(&world, DISK_BYTES)?;
+                let captured = Layer {
+                    digest: None,
+                    parent,
+                    disk: Some(disk),
+                    bytes: DISK_BYTES,
+                    integrity: Integrity::Sound,
+                    quarantined: false,
+                };
+                world.layers.insert(layer, captured);
+                world.disks.insert(to, Disk { on: layer, written: false });
+            }
+        }
+        Ok(volume(to))
     }
 
-    async fn abandon_successor(&self, _disk: DiskId, _layer: LayerId, _to: DiskId) -> DriverResult<()> {
-        Err(DriverError::new(Retry::Never, "unsupported", "not yet"))
+    async fn abandon_successor(&self, disk: DiskId, layer: LayerId, to: DiskId) -> DriverResult<()> {
+        self.faults.strike("take a successor back")?;
+        let mut world = self.world();
+        let sealed = world.captured(layer, disk)?.map(|found| found.digest.is_some());
+        let in_use = |why: String| Err(DriverError::new(Retry::Never, "disk_in_use", why));
+        if sealed == Some(true) {
+            return in_use(format!("{layer} is sealed, and {disk} is no more"));
+        }
+        if sealed.is_some() && !world.disks.contains_key(&disk) {
+            return in_use(format!("what {disk} held is nowhere but in {layer}"));
+        }
+        match world.disks.get(&to) {
+            Some(next) if next.on != layer => return in_use(format!("{to} does not stand on this layer")),
+            Some(next) if next.written => return in_use(format!("{to} holds what a device has written")),
+            _ => {}
+        }
+        world.disks.remove(&to);
+        world.layers.remove(&layer);
+        Ok(())
     }
 
-    async fn seal_layer(&self, _layer: LayerId, _disk: DiskId) -> DriverResult<LayerFacts> {
-        Err(DriverError::new(Retry::Never, "unsupported", "not yet"))
+    async fn seal_layer(&self, layer: LayerId, disk: DiskId) -> DriverResult<LayerFacts> {
+        self.faults.strike("seal a layer")?;
+        let mut world = self.world();
+        if world.captured(layer, disk)?.is_none() {
+            let message = format!("{layer} is not in the pool; {disk} has no successor yet");
+            return Err(DriverError::new(Retry::Later, "layer_missing", message));
+        }
+        world.disks.remove(&disk);
+        let sealed = world.layers.get_mut(&layer);
+        let digest = made_up_digest(&layer.to_string());
+        let digest = sealed.map_or_else(String::new, |sealed| sealed.digest.get_or_insert(digest).clone());
+        Ok(LayerFacts { virtual_bytes: VIRTUAL_BYTES, allocated_bytes: DISK_BYTES, digest })
     }
 
     async fn capacity(&self) -> DriverResult<PoolCapacity> {
@@ -176,14 +290,17 @@ impl DiskPool for SimulatedPool {
     async fn list(&self) -> DriverResult<PoolContents> {
         self.faults.strike("list the pool")?;
         let world = self.world();
-        let layers = world.layers.keys().map(|id| PoolLayer {
+        let layers = world.layers.iter().map(|(id, layer)| PoolLayer {
             id: *id,
-            parent: None,
+            parent: layer.parent,
             virtual_bytes: VIRTUAL_BYTES,
-            allocated_bytes: LAYER_BYTES,
+            allocated_bytes: world.own_bytes(layer),
         });
-        let disks =
-            world.disks.iter().map(|(id, on)| PoolDisk { id: *id, on: *on, allocated_bytes: DISK_BYTES });
+        let disks = world.disks.iter().map(|(id, disk)| PoolDisk {
+            id: *id,
+            on: disk.on,
+            allocated_bytes: DISK_BYTES,
+        });
         Ok(PoolContents {
             layers: layers.collect(),
             disks: disks.collect(),
@@ -194,9 +311,10 @@ impl DiskPool for SimulatedPool {
     async fn verify_layer(&self, layer: LayerId, digest: &str) -> DriverResult<Integrity> {
         self.faults.strike("read a layer")?;
         let world = self.world();
-        let Some(layer) = world.layers.get(&layer) else { return Ok(Integrity::Missing) };
-        Ok(match &layer.integrity {
-            Integrity::Sound if layer.digest != digest => Integrity::Altered,
+        let Some(found) = world.layers.get(&layer) else { return Ok(Integrity::Missing) };
+        let recorded = found.digest.as_deref().ok_or_else(|| unsealed(layer))?;
+        Ok(match &found.integrity {
+            Integrity::Sound if recorded != digest => Integrity::Altered,
             integrity => integrity.clone(),
         })
     }

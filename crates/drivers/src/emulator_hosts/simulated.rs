@@ -77,6 +77,8 @@ enum Turn {
 
 struct Device {
     launch: Launch,
+    /// What it writes to, which may be another disk than at its start.
+    volume: Volume,
     /// Which start this is.
     number: u64,
     phase: Phase,
@@ -170,11 +172,31 @@ impl SimulatedHost {
         look: impl FnOnce(&Device) -> DriverResult<T>,
     ) -> DriverResult<T> {
         let world = self.0.world();
-        let device = world.devices.get(&emulator).ok_or_else(|| {
-            DriverError::new(Retry::Later, "device_missing", format!("{emulator} does not run on this host"))
-        })?;
+        let device = world.devices.get(&emulator).ok_or_else(|| absent(emulator))?;
         look(device)
     }
+
+    /// For what only a device that runs and answers can do, up or not.
+    fn running<T>(
+        &self,
+        emulator: EmulatorId,
+        act: impl FnOnce(&mut Device) -> DriverResult<T>,
+    ) -> DriverResult<T> {
+        let mut world = self.0.world();
+        let device = world.devices.get_mut(&emulator).ok_or_else(|| absent(emulator))?;
+        match device.phase {
+            Phase::Exited { .. } => Err(absent(emulator)),
+            Phase::Silent => {
+                let message = format!("{emulator} does not answer");
+                Err(DriverError::new(Retry::Soon, "device_silent", message))
+            }
+            _ => act(device),
+        }
+    }
+}
+
+fn absent(emulator: EmulatorId) -> DriverError {
+    DriverError::new(Retry::Later, "device_missing", format!("{emulator} does not run on this host"))
 }
 
 fn is_up(device: &Device, emulator: EmulatorId) -> DriverResult<()> {
@@ -235,8 +257,15 @@ impl EmulatorHost for SimulatedHost {
             let at = up_at + host.settings.crash_within.mul_f64(host.faults.share());
             world.due.push(Reverse((at, number, launch.emulator, Turn::Crash)));
         }
-        let device =
-            Device { launch: launch.clone(), number, phase: Phase::Booting, since: now, boot, up_at };
+        let device = Device {
+            launch: launch.clone(),
+            volume: launch.volume.clone(),
+            number,
+            phase: Phase::Booting,
+            since: now,
+            boot,
+            up_at,
+        };
         world.devices.insert(launch.emulator, device);
         drop(world);
         host.sooner.notify_one();
@@ -290,15 +319,45 @@ impl EmulatorHost for SimulatedHost {
         })
     }
 
+    /// The lot may have it fail before or after the device has moved, or end the device on the way.
+    async fn switch(&self, switch: &Switch) -> DriverResult<Consistency> {
+        let (emulator, faults) = (switch.emulator, &self.0.faults);
+        faults.strike("move a device to another disk")?;
+        let (dies, moved_first) = (faults.happens(faults.rates.crash), faults.share() < 0.5);
+        let consistency = self.running(emulator, |device| {
+            if device.volume == switch.to {
+                return Ok(Consistency::Crash);
+            }
+            if device.volume != switch.from {
+                let message = format!("{emulator} writes to {}, not to {}", device.volume.0, switch.from.0);
+                return Err(DriverError::new(Retry::Never, "volume_conflict", message));
+            }
+            if !dies || moved_first {
+                device.volume = switch.to.clone();
+            }
+            Ok(match device.phase {
+                Phase::Ready { .. } => Consistency::Filesystem,
+                _ => Consistency::Crash,
+            })
+        })?;
+        if dies {
+            self.set(emulator, Phase::Exited { code: "crashed", message: "a simulated crash".to_owned() });
+            let message = format!("{emulator} ended while it moved to another disk");
+            return Err(DriverError::new(Retry::Soon, "device_silent", message));
+        }
+        faults.strike("hear that a device has moved to another disk")?;
+        Ok(consistency)
+    }
+
+    async fn volume(&self, emulator: EmulatorId) -> DriverResult<Option<Volume>> {
+        self.0.faults.strike("ask for a device's disk")?;
+        match self.running(emulator, |device| Ok(device.volume.clone())) {
+            Err(error) if error.code == "device_missing" => Ok(None),
+            volume => volume.map(Some),
+        }
+    }
+
     /// Whatever is said comes back.
-    async fn switch(&self, _switch: &Switch) -> DriverResult<Consistency> {
-        Err(DriverError::new(Retry::Never, "unsupported", "not yet"))
-    }
-
-    async fn volume(&self, _emulator: EmulatorId) -> DriverResult<Option<Volume>> {
-        Err(DriverError::new(Retry::Never, "unsupported", "not yet"))
-    }
-
     async fn open(&self, emulator: EmulatorId, _channel: Channel) -> DriverResult<Box<dyn ByteStream>> {
         self.0.faults.strike("open a way into a device")?;
         self.present(emulator, |device| is_up(device, emulator))?;

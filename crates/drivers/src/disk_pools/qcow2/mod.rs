@@ -2,16 +2,21 @@
 //!
 //! ```text
 //! layers/lay_….qcow2 (or .raw)   mode 0444, never written again
-//! layers/lay_….json              its digest, written before it
+//! layers/lay_….json              its digest, written before it is a layer
 //! layers/lay_….quarantined       no new disk is made on it
 //! disks/dsk_….qcow2              written by one device; stands on ../layers/lay_….qcow2
 //! ```
 //!
 //! The folder is the only truth: a layer or a disk is there when its file has its name. Everything is prepared under a
 //! name of its own and gets its real name at the end, so that whatever a kill -9 leaves behind is swept at the next start.
+//!
+//! A disk that is captured gets a second name among the layers while its device still writes to it. Without a digest such
+//! a layer is unsealed: it is listed, and nothing but the disk's successor stands on it. What stands below is named the same
+//! from both folders.
 
 pub mod format;
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -55,6 +60,16 @@ struct Record {
     digest: String,
     #[serde(rename = "virtualBytes")]
     virtual_bytes: u64,
+}
+
+impl Record {
+    fn facts(self, layer: &fs::Metadata) -> LayerFacts {
+        LayerFacts {
+            virtual_bytes: signed(self.virtual_bytes),
+            allocated_bytes: allocated(layer),
+            digest: self.digest,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -151,16 +166,16 @@ impl DiskPool for Qcow2Pool {
         self.with(move |place| place.remove_disk(disk)).await
     }
 
-    async fn ensure_successor(&self, _disk: DiskId, _layer: LayerId, _to: DiskId) -> DriverResult<Volume> {
-        Err(DriverError::new(Retry::Never, "unsupported", "not yet"))
+    async fn ensure_successor(&self, disk: DiskId, layer: LayerId, to: DiskId) -> DriverResult<Volume> {
+        self.with(move |place| place.ensure_successor(disk, layer, to)).await
     }
 
-    async fn abandon_successor(&self, _disk: DiskId, _layer: LayerId, _to: DiskId) -> DriverResult<()> {
-        Err(DriverError::new(Retry::Never, "unsupported", "not yet"))
+    async fn abandon_successor(&self, disk: DiskId, layer: LayerId, to: DiskId) -> DriverResult<()> {
+        self.with(move |place| place.abandon_successor(disk, layer, to)).await
     }
 
-    async fn seal_layer(&self, _layer: LayerId, _disk: DiskId) -> DriverResult<LayerFacts> {
-        Err(DriverError::new(Retry::Never, "unsupported", "not yet"))
+    async fn seal_layer(&self, layer: LayerId, disk: DiskId) -> DriverResult<LayerFacts> {
+        self.with(move |place| place.seal_layer(layer, disk)).await
     }
 
     async fn capacity(&self) -> DriverResult<PoolCapacity> {
@@ -210,19 +225,10 @@ impl Place {
     fn ensure_layer(&self, layer: LayerId, source: &Path) -> DriverResult<LayerFacts> {
         let failed = |error| io_error(&format!("take {layer} into the pool"), error);
         if let Some((_, path)) = self.layer_file(layer) {
-            let allocated_bytes = allocated(&fs::metadata(&path).map_err(failed)?);
-            let record: Option<Record> =
-                fs::read(self.record_file(layer)).ok().and_then(|text| serde_json::from_slice(&text).ok());
-            // The record was flushed before the layer got its name, so somebody has taken it away since.
-            let Some(record) = record else {
-                let message = format!(
-                    "{layer} lies in the pool without its digest; nobody can say whether it is whole"
-                );
-                return Err(DriverError::new(Retry::Never, "layer_damaged", message));
-            };
+            let found = fs::metadata(&path).map_err(failed)?;
+            let record = self.sealed(layer, &found)?;
             sync_folder(&self.layers).map_err(failed)?;
-            let virtual_bytes = signed(record.virtual_bytes);
-            return Ok(LayerFacts { virtual_bytes, allocated_bytes, digest: record.digest });
+            return Ok(record.facts(&found));
         }
         let prepared = self.prepared(&self.layers, &layer.to_string());
         self.import(layer, source, &prepared).inspect_err(|_| drop(fs::remove_file(&prepared)))
@@ -258,14 +264,37 @@ impl Place {
         }
         copy.set_permissions(fs::Permissions::from_mode(0o444)).map_err(failed)?;
         copy.sync_all().map_err(failed)?;
-        let allocated_bytes = allocated(&copy.metadata().map_err(failed)?);
+        let found = copy.metadata().map_err(failed)?;
         // The record first: a layer that is there has one. A record alone is reported, and written anew by the next try.
         let record = Record { digest, virtual_bytes };
-        let text = serde_json::to_vec(&record).unwrap_or_default();
-        durable::write(&self.record_file(layer), &text, 0o444).map_err(failed)?;
+        self.write_record(layer, &record).map_err(failed)?;
         let path = self.layers.join(format!("{layer}.{}", format.name()));
         fs::rename(prepared, path).and_then(|()| sync_folder(&self.layers)).map_err(failed)?;
-        Ok(LayerFacts { virtual_bytes: signed(virtual_bytes), allocated_bytes, digest: record.digest })
+        Ok(record.facts(&found))
+    }
+
+    fn write_record(&self, layer: LayerId, record: &Record) -> io::Result<()> {
+        let text = serde_json::to_vec(record).unwrap_or_default();
+        durable::write(&self.record_file(layer), &text, 0o444)
+    }
+
+    fn record(&self, layer: LayerId) -> Option<Record> {
+        let text = fs::read(self.record_file(layer)).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// The record of a layer that is whole.
+    fn sealed(&self, layer: LayerId, found: &fs::Metadata) -> DriverResult<Record> {
+        self.record(layer).ok_or_else(|| {
+            // A file loses its second name and the right to be written only after the record is there.
+            if found.nlink() > 1 || found.mode() & 0o222 != 0 {
+                let message = format!("{layer} is still being captured");
+                return DriverError::new(Retry::Later, "layer_unsealed", message);
+            }
+            let message =
+                format!("{layer} lies in the pool without its digest; nobody can say whether it is whole");
+            DriverError::new(Retry::Never, "layer_damaged", message)
+        })
     }
 
     fn remove_layer(&self, layer: LayerId) -> DriverResult<()> {
@@ -291,8 +320,10 @@ impl Place {
         let (format, path) = self.layer_file(layer).ok_or_else(missing)?;
         let failed = |error| io_error(&format!("read {layer}"), error);
         let file = File::open(&path).map_err(failed)?;
+        let found = file.metadata().map_err(failed)?;
+        self.sealed(layer, &found)?;
         let virtual_bytes = match format {
-            Format::Raw => file.metadata().map_err(failed)?.len(),
+            Format::Raw => found.len(),
             Format::Qcow2 => {
                 let header = read_header(&file).map_err(failed)?.map_err(|fault| {
                     let message = format!("{layer} is damaged: {fault}");
@@ -301,16 +332,23 @@ impl Place {
                 header.virtual_bytes
             }
         };
-        let name = format!("../layers/{layer}.{}", format.name());
-        let backing = Backing { name, format: Some(format.name().to_owned()) };
-        Ok((backing, virtual_bytes))
+        Ok((backing_on(layer, format), virtual_bytes))
     }
 
     fn ensure_disk(&self, disk: DiskId, on: LayerId) -> DriverResult<Volume> {
+        self.ensure_overlay(disk, on, || self.overlay(on))
+    }
+
+    fn ensure_overlay(
+        &self,
+        disk: DiskId,
+        on: LayerId,
+        overlay: impl Fn() -> DriverResult<Overlay>,
+    ) -> DriverResult<Volume> {
         let path = self.disk_file(disk);
         let failed = |error| io_error(&format!("make {disk}"), error);
         if !path.exists() {
-            let overlay = self.overlay(on)?;
+            let overlay = overlay()?;
             let prepared = self.prepared(&self.disks, &disk.to_string());
             let made = self.make_disk(&overlay, &prepared, &path);
             return made
@@ -334,7 +372,7 @@ impl Place {
             // A power cut between name and flush leaves pages unwritten. Where every byte is zero or as it would be
             // written now, no device has ever written anything, and to finish the work can lose nothing.
             Err(fault) => {
-                let overlay = self.overlay(on)?;
+                let overlay = overlay()?;
                 if !is_unfinished(&file, &overlay).map_err(failed)? {
                     let message = format!("{disk} is damaged: {fault}");
                     return Err(DriverError::new(Retry::Never, "disk_damaged", message));
@@ -349,9 +387,7 @@ impl Place {
 
     fn overlay(&self, on: LayerId) -> DriverResult<Overlay> {
         let (backing, virtual_bytes) = self.below(on)?;
-        Overlay::new(virtual_bytes, &backing).map_err(|fault| {
-            DriverError::new(Retry::Never, "layer_damaged", format!("no disk can stand on {on}: {fault}"))
-        })
+        overlay_on(on, virtual_bytes, &backing)
     }
 
     /// Named first, then flushed: a journal then needs one commit for both. See `ensure_disk` for what that may leave.
@@ -364,6 +400,165 @@ impl Place {
         flushed.inspect_err(|_| drop(fs::remove_file(path)))
     }
 
+    fn ensure_successor(&self, disk: DiskId, layer: LayerId, to: DiskId) -> DriverResult<Volume> {
+        let failed = |error| io_error(&format!("put {to} on {disk}"), error);
+        let (from, path) = (self.disk_file(disk), self.captured_file(layer));
+        let linked = match fs::hard_link(&from, &path) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.is_one(disk, layer)?;
+                false
+            }
+            // It has become the layer already.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && path.exists() => false,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let message = format!("{disk} is not in the pool");
+                return Err(DriverError::new(Retry::Later, "disk_missing", message).with_cause(error));
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        // A disk that names its layer must not outlive the layer's name.
+        sync_folder(&self.layers).map_err(failed)?;
+        let overlay = || {
+            // Nothing was written to a successor before the layer was sealed, or it was lost since.
+            if self.record(layer).is_some() || !from.exists() {
+                let message = format!("{to}, which stood on {disk}, is gone; a new one would hide the loss");
+                return Err(DriverError::new(Retry::Never, "disk_missing", message));
+            }
+            let file = File::open(&path).map_err(failed)?;
+            let header = read_header(&file).map_err(failed)?.map_err(|fault| {
+                DriverError::new(Retry::Never, "disk_damaged", format!("{disk} is damaged: {fault}"))
+            })?;
+            overlay_on(layer, header.virtual_bytes, &backing_on(layer, Format::Qcow2))
+        };
+        self.ensure_overlay(to, layer, overlay).inspect_err(|_| {
+            // Nothing has come to stand on it.
+            if linked && !self.disk_file(to).exists() {
+                let _ = fs::remove_file(&path).and_then(|()| sync_folder(&self.layers));
+            }
+        })
+    }
+
+    fn abandon_successor(&self, disk: DiskId, layer: LayerId, to: DiskId) -> DriverResult<()> {
+        let failed = |error| io_error(&format!("take {to} off {disk}"), error);
+        let in_use = |why: String| DriverError::new(Retry::Never, "disk_in_use", why);
+        if self.record(layer).is_some() {
+            return Err(in_use(format!("{layer} is sealed, and {disk} is no more")));
+        }
+        let (path, next) = (self.captured_file(layer), self.disk_file(to));
+        if path.exists() && !self.is_one(disk, layer)? {
+            return Err(in_use(format!("what {disk} held is nowhere but in {layer}")));
+        }
+        match File::open(&next) {
+            Ok(file) => self.is_untouched(&file, layer, to)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(error)),
+        }
+        // Whoever stands on the name goes before the name.
+        let remove = || {
+            durable::remove(&next)?;
+            self.disks_handle.sync_all()?;
+            durable::remove(&path)?;
+            sync_folder(&self.layers)
+        };
+        remove().map_err(failed)
+    }
+
+    /// Whether no device has written to a successor or is about to.
+    fn is_untouched(&self, file: &File, layer: LayerId, to: DiskId) -> DriverResult<()> {
+        let failed = |error| io_error(&format!("look at {to}"), error);
+        let found = file.metadata().map_err(failed)?;
+        let in_use = |why: &str| Err(DriverError::new(Retry::Never, "disk_in_use", format!("{to} {why}")));
+        if has_writer(&found) {
+            return in_use("is open in a device");
+        }
+        match read_header(file).map_err(failed)? {
+            Ok(header) if layer_below(&header) != Some(layer) => in_use("does not stand on this layer"),
+            Ok(header) if found.len() > format::empty_bytes(header.virtual_bytes) => {
+                in_use("holds what a device has written")
+            }
+            Ok(_) => Ok(()),
+            // A power cut has left it without its beginning, so no device can have opened it; see `ensure_overlay`.
+            Err(_) => {
+                let held = File::open(self.captured_file(layer)).map_err(failed)?;
+                let below = read_header(&held).map_err(failed)?;
+                let overlay = below
+                    .and_then(|header| Overlay::new(header.virtual_bytes, &backing_on(layer, Format::Qcow2)));
+                match overlay {
+                    Ok(overlay) if is_unfinished(file, &overlay).map_err(failed)? => Ok(()),
+                    _ => in_use("holds something else than a new disk"),
+                }
+            }
+        }
+    }
+
+    fn seal_layer(&self, layer: LayerId, disk: DiskId) -> DriverResult<LayerFacts> {
+        let failed = |error| io_error(&format!("seal {layer}"), error);
+        let file = match File::open(self.captured_file(layer)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let message = format!("{layer} is not in the pool; {disk} has no successor yet");
+                return Err(DriverError::new(Retry::Later, "layer_missing", message).with_cause(error));
+            }
+            opened => opened.map_err(failed)?,
+        };
+        self.is_one(disk, layer)?;
+        let record = match self.record(layer) {
+            Some(record) => record,
+            None => {
+                let record = self.examine(layer, &file)?;
+                self.write_record(layer, &record).map_err(failed)?;
+                record
+            }
+        };
+        durable::remove(&self.disk_file(disk))
+            .and_then(|()| self.disks_handle.sync_all())
+            .and_then(|()| sync_folder(&self.layers))
+            .map_err(failed)?;
+        Ok(record.facts(&file.metadata().map_err(failed)?))
+    }
+
+    /// What is recorded of a file that nobody writes any more.
+    fn examine(&self, layer: LayerId, file: &File) -> DriverResult<Record> {
+        let failed = |error| io_error(&format!("seal {layer}"), error);
+        let damaged = |fault: Fault| {
+            DriverError::new(Retry::Never, "layer_damaged", format!("{layer} is damaged: {fault}"))
+        };
+        let in_use = || {
+            let message = format!("a device still writes to {layer}");
+            DriverError::new(Retry::Soon, "disk_in_use", message)
+        };
+        if has_writer(&file.metadata().map_err(failed)?) {
+            return Err(in_use());
+        }
+        file.set_permissions(fs::Permissions::from_mode(0o444)).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+        follow_tables(file).map_err(failed)?.map_err(damaged)?;
+        let virtual_bytes = read_header(file).map_err(failed)?.map_err(damaged)?.virtual_bytes;
+        let digest = durable::digest(FromStart { file, at: 0 }).map_err(failed)?;
+        Ok(Record { digest, virtual_bytes })
+    }
+
+    /// A captured disk's name among the layers.
+    fn captured_file(&self, layer: LayerId) -> PathBuf {
+        self.layers.join(format!("{layer}.{}", Format::Qcow2.name()))
+    }
+
+    /// Whether both names are there; two names of different files are refused.
+    fn is_one(&self, disk: DiskId, layer: LayerId) -> DriverResult<bool> {
+        let look = |path: &Path| match fs::metadata(path) {
+            Ok(found) => Ok(Some((found.dev(), found.ino()))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(io_error(&format!("look at {}", path.display()), error)),
+        };
+        match (look(&self.disk_file(disk))?, look(&self.captured_file(layer))?) {
+            (Some(disk_file), Some(layer_file)) if disk_file != layer_file => {
+                let message = format!("{layer} is there already and is not what {disk} holds");
+                Err(DriverError::new(Retry::Never, "disk_conflict", message))
+            }
+            (disk_file, layer_file) => Ok(disk_file.is_some() && layer_file.is_some()),
+        }
+    }
+
     fn remove_disk(&self, disk: DiskId) -> DriverResult<()> {
         durable::remove(&self.disk_file(disk))
             .and_then(|()| self.disks_handle.sync_all())
@@ -374,9 +569,12 @@ impl Place {
         let failed = |error| io_error("measure the pool", error);
         let facts = rustix::fs::statvfs(&self.disks).map_err(|errno| failed(errno.into()))?;
         let mut used_bytes = 0;
+        // Those with two names, which count once.
+        let mut seen = HashSet::new();
         for folder in [&self.layers, &self.disks] {
             for entry in fs::read_dir(folder).map_err(failed)? {
                 match entry.and_then(|entry| entry.metadata()) {
+                    Ok(facts) if facts.nlink() > 1 && !seen.insert(facts.ino()) => {}
                     Ok(facts) => used_bytes += allocated(&facts),
                     // Removed in the meantime.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -395,13 +593,15 @@ impl Place {
     fn list(&self) -> DriverResult<PoolContents> {
         let failed = |error| io_error("list the pool", error);
         let mut contents = PoolContents::default();
+        // Layers whose files are disks too.
+        let mut sealed = HashSet::new();
         for (folder, within) in [(&self.layers, "layers"), (&self.disks, "disks")] {
             for entry in fs::read_dir(folder).map_err(failed)? {
                 let entry = entry.map_err(failed)?;
                 let name = entry.file_name().to_string_lossy().into_owned();
                 let known = match within {
-                    "layers" => self.list_layer(&entry, &name, &mut contents),
-                    _ => list_disk(&entry, &name, &mut contents),
+                    "layers" => self.list_layer(&entry, &name, &mut sealed, &mut contents),
+                    _ => list_disk(&entry, &name, &sealed, &mut contents),
                 };
                 if !known && !is_prepared(&name) {
                     contents.strangers.push(format!("{within}/{name}"));
@@ -415,7 +615,13 @@ impl Place {
     }
 
     /// Whether the file belongs to a layer; a digest without a layer does not.
-    fn list_layer(&self, entry: &fs::DirEntry, name: &str, contents: &mut PoolContents) -> bool {
+    fn list_layer(
+        &self,
+        entry: &fs::DirEntry,
+        name: &str,
+        sealed: &mut HashSet<u64>,
+        contents: &mut PoolContents,
+    ) -> bool {
         let Some((id, kind)) = name.split_once('.') else { return false };
         let Some(id) = LayerId::parse(id) else { return false };
         let format = match kind {
@@ -433,7 +639,16 @@ impl Place {
                 header.map_or((0, None), |header| (header.virtual_bytes, layer_below(&header)))
             }
         };
-        let (virtual_bytes, allocated_bytes) = (signed(virtual_bytes), allocated(&facts));
+        // Two names, one file: its bytes are the disk's until the layer is sealed, and the layer's from then on.
+        let mut allocated_bytes = allocated(&facts);
+        if facts.nlink() > 1 {
+            if self.record(id).is_some() {
+                sealed.insert(facts.ino());
+            } else {
+                allocated_bytes = 0;
+            }
+        }
+        let virtual_bytes = signed(virtual_bytes);
         contents.layers.push(PoolLayer { id, parent, virtual_bytes, allocated_bytes });
         true
     }
@@ -445,6 +660,11 @@ impl Place {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Integrity::Missing),
             opened => opened.map_err(failed)?,
         };
+        // A device may be writing to it this moment.
+        match self.sealed(layer, &file.metadata().map_err(failed)?) {
+            Err(error) if error.code == "layer_unsealed" => return Err(error),
+            _ => {}
+        }
         if format == Format::Qcow2
             && let Err(fault) = follow_tables(&file).map_err(failed)?
         {
@@ -465,13 +685,41 @@ impl Place {
     }
 }
 
-fn list_disk(entry: &fs::DirEntry, name: &str, contents: &mut PoolContents) -> bool {
+fn list_disk(entry: &fs::DirEntry, name: &str, sealed: &HashSet<u64>, contents: &mut PoolContents) -> bool {
     let Some(id) = name.strip_suffix(".qcow2").and_then(DiskId::parse) else { return false };
     let header = File::open(entry.path()).ok().and_then(|file| read_header(&file).ok()?.ok());
     let on = header.as_ref().and_then(layer_below);
     let (Some(on), Ok(facts)) = (on, entry.metadata()) else { return false };
-    contents.disks.push(PoolDisk { id, on, allocated_bytes: allocated(&facts) });
+    let allocated_bytes = if sealed.contains(&facts.ino()) { 0 } else { allocated(&facts) };
+    contents.disks.push(PoolDisk { id, on, allocated_bytes });
     true
+}
+
+fn backing_on(layer: LayerId, format: Format) -> Backing {
+    let name = format!("../layers/{layer}.{}", format.name());
+    Backing { name, format: Some(format.name().to_owned()) }
+}
+
+fn overlay_on(layer: LayerId, virtual_bytes: u64, backing: &Backing) -> DriverResult<Overlay> {
+    Overlay::new(virtual_bytes, backing).map_err(|fault| {
+        DriverError::new(Retry::Never, "layer_damaged", format!("no disk can stand on {layer}: {fault}"))
+    })
+}
+
+/// Whether a QEMU of this machine may write to the file: it holds a lock on a byte that stands for this right.
+/// Nobody relies on it; it stands between a mistake and the bytes that would be lost.
+fn has_writer(found: &fs::Metadata) -> bool {
+    const MAY_WRITE: u64 = 101;
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    locks.lines().any(|line| {
+        // `4: OFDLCK ADVISORY  READ -1 fe:00:9978019 100 101`, the last may be `EOF`.
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [.., file, first, last] = words.as_slice() else { return false };
+        let inode = file.rsplit_once(':').and_then(|(_, inode)| inode.parse().ok());
+        let (first, last) = (first.parse().unwrap_or(u64::MAX), last.parse().unwrap_or(u64::MAX));
+        // Without the device's number, which some file systems tell differently here.
+        words.get(1) == Some(&"OFDLCK") && inode == Some(found.ino()) && (first..=last).contains(&MAY_WRITE)
+    })
 }
 
 fn volume(path: &Path) -> Volume {

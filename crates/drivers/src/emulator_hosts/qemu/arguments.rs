@@ -3,13 +3,14 @@
 //! QEMU runs in the device's own folder and finds its sockets and files there by short names: a path to a socket has no
 //! room for more than 107 bytes, and a data folder may lie deeper than that.
 
+use std::fmt;
 use std::path::Path;
 
 use paddock_model::drivers::emulator_hosts::Launch;
 use paddock_model::emulators::EmulatorId;
 use serde_json::{Value, json};
 
-use crate::emulator_hosts::profile::{Boot, Disk, DiskFormat, Identity, Profile};
+use crate::emulator_hosts::profile::{Boot, DiskFormat, Identity, Profile};
 
 /// The port on the device's address where ADB answers, whatever the device's own port is.
 pub const ADB_PORT: u16 = 5555;
@@ -88,12 +89,11 @@ pub fn arguments(profile: &Profile, image: &Path, launch: &Launch, accelerator: 
     }
 
     for (number, disk) in profile.disks.iter().enumerate() {
-        let (path, format) = match disk.read_only {
-            true => (file(&disk.file), disk.format),
-            // The pool makes qcow2 of whatever it was given.
-            false => (launch.volume.0.clone(), DiskFormat::Qcow2),
+        let name = number.to_string();
+        let [below, node] = match disk.read_only {
+            true => read_only_nodes(&name, &file(&disk.file), disk.format),
+            false => writable_nodes(&name, &launch.volume.0),
         };
-        let [below, node] = block_nodes(number, disk, &path, format);
         line.add("-blockdev", below.to_string());
         line.add("-blockdev", node.to_string());
         // The firmware starts from the device's own disk.
@@ -142,23 +142,70 @@ pub fn arguments(profile: &Profile, image: &Path, launch: &Launch, accelerator: 
     line.0
 }
 
-/// In JSON, where no letter of a path means anything.
-fn block_nodes(number: usize, disk: &Disk, path: &str, format: DiskFormat) -> [Value; 2] {
-    let (below, node) = (format!("file{number}"), format!("disk{number}"));
+// In JSON, where no letter of a path means anything.
+
+fn read_only_nodes(name: &str, path: &str, format: DiskFormat) -> [Value; 2] {
     let driver = match format {
         DiskFormat::Qcow2 => "qcow2",
         DiskFormat::Raw => "raw",
     };
-    if disk.read_only {
-        return [
-            json!({"driver": "file", "node-name": below, "filename": path, "read-only": true}),
-            json!({"driver": driver, "node-name": node, "file": below, "read-only": true}),
-        ];
-    }
     [
-        json!({"driver": "file", "node-name": below, "filename": path, "discard": "unmap"}),
-        json!({"driver": driver, "node-name": node, "file": below, "discard": "unmap", "detect-zeroes": "unmap"}),
+        json!({"driver": "file", "node-name": format!("file{name}"), "filename": path, "read-only": true}),
+        json!({"driver": driver, "node-name": format!("disk{name}"), "file": format!("file{name}"), "read-only": true}),
     ]
+}
+
+/// The pool makes qcow2 of whatever it was given.
+fn writable_nodes(name: &str, path: &str) -> [Value; 2] {
+    [
+        json!({"driver": "file", "node-name": format!("file{name}"), "filename": path, "discard": "unmap"}),
+        json!({"driver": "qcow2", "node-name": format!("disk{name}"), "file": format!("file{name}"), "discard": "unmap", "detect-zeroes": "unmap"}),
+    ]
+}
+
+/// Another disk for a device that runs, as if it had been started with it; what it stands on comes when it takes its place.
+pub fn successor(node: &BlockNode, path: &str) -> Value {
+    let [below, mut disk] = writable_nodes(&node.to_string(), path);
+    (disk["file"], disk["backing"]) = (below, Value::Null);
+    disk
+}
+
+/// One of a device's disks and its place in time: `0`, then `0.1`, `0.2`, … after each move to another disk.
+/// QEMU calls it `disk0.1`, and the file below `file0.1`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockNode {
+    pub disk: u32,
+    pub turn: u32,
+}
+
+impl BlockNode {
+    pub fn parse(name: &str) -> Option<BlockNode> {
+        let numbers = name.strip_prefix("disk")?;
+        let (disk, turn) = numbers.split_once('.').unwrap_or((numbers, "0"));
+        let node = BlockNode { disk: disk.parse().ok()?, turn: turn.parse().ok()? };
+        (node.name() == name).then_some(node)
+    }
+
+    pub fn name(&self) -> String {
+        format!("disk{self}")
+    }
+
+    pub fn file(&self) -> String {
+        format!("file{self}")
+    }
+
+    pub fn next(&self) -> BlockNode {
+        BlockNode { turn: self.turn + 1, ..self.clone() }
+    }
+}
+
+impl fmt::Display for BlockNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.turn {
+            0 => write!(f, "{}", self.disk),
+            turn => write!(f, "{}.{turn}", self.disk),
+        }
+    }
 }
 
 fn joined<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
@@ -237,6 +284,36 @@ mod tests {
             std::fs::write(&path, &found).expect("written");
         }
         assert_eq!(found, std::fs::read_to_string(&path).expect("the agreed text"));
+    }
+
+    #[test]
+    fn a_successor_is_opened_as_the_first_disk_is() {
+        let node = BlockNode { disk: 0, turn: 2 };
+        let [file, mut disk] = writable_nodes("0.2", "/x");
+        let mut successor = successor(&node, "/x");
+        assert_eq!(successor["backing"].take(), Value::Null);
+        assert_eq!(successor["file"].take(), file);
+        disk["file"].take();
+        disk["backing"] = Value::Null;
+        assert_eq!(successor, disk);
+        assert_eq!((node.name().as_str(), node.file().as_str()), ("disk0.2", "file0.2"));
+    }
+
+    #[test]
+    fn nodes_are_known_by_their_names() {
+        for (name, expected) in [
+            ("disk0", Some((0, 0))),
+            ("disk2.17", Some((2, 17))),
+            ("disk0.0", None),
+            ("disk", None),
+            ("disk+1", None),
+            ("file0", None),
+            ("#block123", None),
+        ] {
+            let node = BlockNode::parse(name);
+            assert_eq!(node.as_ref().map(|node| (node.disk, node.turn)), expected, "{name}");
+        }
+        assert_eq!(BlockNode { disk: 0, turn: 0 }.next().name(), "disk0.1");
     }
 
     #[test]

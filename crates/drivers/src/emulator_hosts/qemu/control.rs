@@ -15,6 +15,9 @@ use tokio::sync::mpsc;
 use super::arguments::CONTROL_SOCKET;
 use super::conversation::{Conversation, Trouble, connect};
 
+/// Asked for more, the agent refuses.
+const LONGEST_FREEZE_MS: u64 = 60_000;
+
 #[derive(Clone)]
 pub struct Control(Conversation);
 
@@ -119,6 +122,18 @@ impl Control {
         let request = json!({"op": "resume", "time": now.as_millisecond(), "identity": identity(launch)});
         let answer = self.ask(request, patience).await?;
         serde_json::from_value(answer).map_err(|_| Trouble::Refused(Value::Null))
+    }
+
+    /// Everything written is on the disk, and nothing is written until the thaw, at most for this long.
+    pub async fn freeze(&self, patience: Duration) -> Result<(), Trouble> {
+        let longest = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).clamp(1, LONGEST_FREEZE_MS);
+        self.ask(json!({"op": "freeze", "timeoutMs": longest}), patience).await.map(drop)
+    }
+
+    /// Whether it was frozen until now.
+    pub async fn thaw(&self, patience: Duration) -> Result<bool, Trouble> {
+        let answer = self.ask(json!({"op": "thaw"}), patience).await?;
+        Ok(answer["wasFrozen"] == true)
     }
 
     /// Has the device switch itself off, with everything on its disk.

@@ -1,6 +1,8 @@
 //! One device under supervision: what QEMU, the agent and the system tell about it, brought down to a phase.
 
+use std::fs;
 use std::net::Ipv4Addr;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,6 +10,9 @@ use std::time::Duration;
 
 use paddock_model::Timestamp;
 use paddock_model::devices::{Observed, Phase};
+use paddock_model::drivers::disk_pools::Volume;
+use paddock_model::drivers::emulator_hosts::{Consistency, Switch};
+use paddock_model::drivers::{DriverError, DriverResult, Retry};
 use paddock_model::emulators::EmulatorId;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,7 +21,7 @@ use tokio::sync::{Semaphore, broadcast, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::arguments::{ADB_PORT, CONSOLE_FILE};
+use super::arguments::{self, ADB_PORT, CONSOLE_FILE};
 use super::console;
 use super::control::{self, Control};
 use super::conversation::Trouble;
@@ -170,6 +175,123 @@ impl Device {
             }
         };
         timeout(patience, find).await.ok().flatten()
+    }
+
+    /// The way to QEMU; that of a device that was just started or taken over may take a moment.
+    async fn monitor(&self, patience: Duration) -> DriverResult<Qmp> {
+        let find = async {
+            loop {
+                let (qmp, ended) = {
+                    let state = self.state();
+                    (state.qmp.clone(), state.record.ended.is_some())
+                };
+                match qmp {
+                    Some(qmp) => return Ok(qmp),
+                    None if ended => return Err(self.is_absent()),
+                    None => sleep(RECONNECT / 4).await,
+                }
+            }
+        };
+        timeout(patience, find).await.unwrap_or_else(|_| Err(self.is_silent("its monitor is not open")))
+    }
+
+    fn is_absent(&self) -> DriverError {
+        let message = format!("{} does not run on this host", self.emulator);
+        DriverError::new(Retry::Later, "device_missing", message)
+    }
+
+    fn is_silent(&self, why: &str) -> DriverError {
+        let message = format!("{} does not answer: {why}", self.emulator);
+        DriverError::new(Retry::Soon, "device_silent", message)
+    }
+
+    fn monitor_trouble(&self, trouble: Trouble) -> DriverError {
+        match trouble {
+            Trouble::Gone => self.is_silent("QEMU is gone"),
+            Trouble::Silent => self.is_silent("no word from QEMU in time"),
+            Trouble::Refused(words) => {
+                let message = format!("QEMU does not move {} to another disk: {words}", self.emulator);
+                DriverError::new(Retry::Later, "switch_refused", message)
+            }
+        }
+    }
+
+    /// The disk it writes to, by the word of QEMU, which answers only after everything that it was asked before.
+    pub async fn volume(&self) -> DriverResult<Volume> {
+        let silence = self.settings.silence;
+        let qmp = self.monitor(silence).await?;
+        let top = qmp.top(silence).await.map_err(|trouble| self.monitor_trouble(trouble))?;
+        Ok(Volume(top.path))
+    }
+
+    /// See [`EmulatorHost::switch`](paddock_model::drivers::emulator_hosts::EmulatorHost::switch).
+    pub async fn switch(&self, switch: &Switch) -> DriverResult<Consistency> {
+        let silence = self.settings.silence;
+        let failed = |trouble| self.monitor_trouble(trouble);
+        let qmp = self.monitor(silence).await?;
+        let top = qmp.top(silence).await.map_err(failed)?;
+        if is_same(&top.path, &switch.to.0) {
+            // Whoever brought it there may have been killed before the thaw.
+            if let Some(control) = self.agent(silence).await {
+                let _ = control.thaw(silence).await;
+            }
+            self.writes_to(&switch.to).await;
+            return Ok(Consistency::Crash);
+        }
+        if !is_same(&top.path, &switch.from.0) {
+            let message = format!("{} writes to {}, not to {}", self.emulator, top.path, switch.from.0);
+            return Err(DriverError::new(Retry::Never, "volume_conflict", message));
+        }
+        // The next number is free then, and no file is held open for nobody.
+        for leftover in &top.leftovers {
+            qmp.remove_block_node(leftover, silence).await.map_err(failed)?;
+        }
+        let next = top.node.next();
+        qmp.add_block_node(arguments::successor(&next, &switch.to.0), silence).await.map_err(failed)?;
+
+        let control = self.agent(silence).await;
+        let frozen = match &control {
+            Some(control) => control.freeze(switch.patience).await,
+            None => Err(Trouble::Gone),
+        };
+        let moved = qmp.put_on_top(&top.node, &next, silence.max(switch.patience)).await;
+        // Also after a freeze that failed or took too long: it may have come about since.
+        let thawed = match &control {
+            Some(control) => control.thaw(silence).await,
+            None => Err(Trouble::Gone),
+        };
+        if let Err(trouble) = moved {
+            if matches!(trouble, Trouble::Refused(_)) {
+                let _ = qmp.remove_block_node(&next, silence).await;
+            }
+            return Err(failed(trouble));
+        }
+        self.writes_to(&switch.to).await;
+        // Held still from before the move until after it.
+        let consistency = match (frozen, thawed) {
+            (Ok(()), Ok(true)) => Consistency::Filesystem,
+            (frozen, thawed) => {
+                tracing::info!(emulator = %self.emulator, ?frozen, ?thawed, "a device moved without holding still");
+                Consistency::Crash
+            }
+        };
+        Ok(consistency)
+    }
+
+    /// The agent of a device that is up; one that boots has none yet, or may be about to restart.
+    async fn agent(&self, patience: Duration) -> Option<Control> {
+        let (has_agent, up) = {
+            let state = self.state();
+            let phase = phase(&state.record, &state.facts);
+            (state.record.has_agent, matches!(phase, Phase::Ready { .. }))
+        };
+        if has_agent && up { self.control(patience).await } else { None }
+    }
+
+    /// For people; whoever needs to know asks QEMU.
+    async fn writes_to(&self, volume: &Volume) {
+        self.state().record.volume.clone_from(&volume.0);
+        self.keep_record().await;
     }
 
     pub fn pid(&self) -> Option<i32> {
@@ -341,8 +463,9 @@ impl Device {
     }
 
     fn has_space(&self) -> bool {
-        let volume = self.state().record.volume.clone();
-        rustix::fs::statvfs(&volume).is_ok_and(|facts| {
+        // The folder: a disk that has become a layer has lost this name.
+        let volume = PathBuf::from(self.state().record.volume.clone());
+        rustix::fs::statvfs(volume.parent().unwrap_or(&volume)).is_ok_and(|facts| {
             facts.f_bavail.saturating_mul(facts.f_frsize) >= self.settings.resume_free_bytes
         })
     }
@@ -456,6 +579,12 @@ impl Device {
             sleep(TICK).await;
         }
     }
+}
+
+/// Whether both are names of one file, or the same name of one that has lost it.
+fn is_same(one: &str, other: &str) -> bool {
+    let look = |path: &str| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    one == other || look(one).is_some_and(|found| Some(found) == look(other))
 }
 
 /// QEMU accepts connections long before the device does, so only an answer counts, and each try is a new connection.

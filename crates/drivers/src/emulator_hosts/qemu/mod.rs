@@ -384,12 +384,26 @@ impl EmulatorHost for QemuHost {
         })
     }
 
-    async fn switch(&self, _switch: &Switch) -> DriverResult<Consistency> {
-        Err(DriverError::new(Retry::Never, "unsupported", "not yet"))
+    async fn switch(&self, switch: &Switch) -> DriverResult<Consistency> {
+        let turn = self.0.turn(switch.emulator).lock_owned().await;
+        let device = self.0.present(switch.emulator)?;
+        let switch = switch.clone();
+        // To its end even if nobody waits for it any more: a device must not be left frozen.
+        let moved = tokio::spawn(async move {
+            let _turn = turn;
+            device.switch(&switch).await
+        });
+        moved.await.unwrap_or_else(|error| {
+            Err(DriverError::new(Retry::Soon, "internal", "the move was broken off").with_cause(error))
+        })
     }
 
-    async fn volume(&self, _emulator: EmulatorId) -> DriverResult<Option<Volume>> {
-        Err(DriverError::new(Retry::Never, "unsupported", "not yet"))
+    async fn volume(&self, emulator: EmulatorId) -> DriverResult<Option<Volume>> {
+        let Some(device) = self.0.device(emulator) else { return Ok(None) };
+        match device.volume().await {
+            Err(_) if matches!(device.observed().phase, Phase::Exited { .. }) => Ok(None),
+            volume => volume.map(Some),
+        }
     }
 
     async fn open(&self, emulator: EmulatorId, channel: Channel) -> DriverResult<Box<dyn ByteStream>> {

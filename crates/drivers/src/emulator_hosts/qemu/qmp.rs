@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::arguments::QMP_SOCKET;
+use super::arguments::{BlockNode, QMP_SOCKET};
 use super::conversation::{Conversation, Trouble, connect};
 
 #[derive(Clone)]
@@ -51,7 +51,16 @@ impl Qmp {
     }
 
     async fn execute(&self, command: &str, patience: Duration) -> Result<Value, Trouble> {
-        let mut answer = self.0.ask(json!({"execute": command}), patience).await?;
+        self.execute_with(command, json!({}), patience).await
+    }
+
+    async fn execute_with(
+        &self,
+        command: &str,
+        arguments: Value,
+        patience: Duration,
+    ) -> Result<Value, Trouble> {
+        let mut answer = self.0.ask(json!({"execute": command, "arguments": arguments}), patience).await?;
         match answer.get_mut("return") {
             Some(value) => Ok(value.take()),
             None => Err(Trouble::Refused(answer["error"].take())),
@@ -67,6 +76,33 @@ impl Qmp {
     pub async fn lacks_space(&self, patience: Duration) -> Result<bool, Trouble> {
         let answer = self.execute("query-block", patience).await?;
         Ok(answer.as_array().into_iter().flatten().any(|disk| disk["io-status"] == "nospace"))
+    }
+
+    /// The disk that the device writes to.
+    pub async fn top(&self, patience: Duration) -> Result<Top, Trouble> {
+        let blocks = self.execute("query-block", patience).await?;
+        let nodes = self.execute_with("query-named-block-nodes", json!({"flat": true}), patience).await?;
+        top(&blocks, &nodes).ok_or_else(|| Trouble::Refused("QEMU tells of no disk to write to".into()))
+    }
+
+    /// Opens a file beside what the device uses.
+    pub async fn add_block_node(&self, node: Value, patience: Duration) -> Result<(), Trouble> {
+        self.execute_with("blockdev-add", node, patience).await.map(drop)
+    }
+
+    pub async fn remove_block_node(&self, node: &BlockNode, patience: Duration) -> Result<(), Trouble> {
+        self.execute_with("blockdev-del", json!({"node-name": node.name()}), patience).await.map(drop)
+    }
+
+    /// From now on what is written goes to `to`, and `from` is only read. One or the other, never between.
+    pub async fn put_on_top(
+        &self,
+        from: &BlockNode,
+        to: &BlockNode,
+        patience: Duration,
+    ) -> Result<(), Trouble> {
+        let arguments = json!({"node": from.name(), "overlay": to.name()});
+        self.execute_with("blockdev-snapshot", arguments, patience).await.map(drop)
     }
 
     pub async fn cont(&self, patience: Duration) -> Result<(), Trouble> {
@@ -86,6 +122,29 @@ impl Qmp {
     pub async fn quit(&self, patience: Duration) -> Result<(), Trouble> {
         self.execute("quit", patience).await.map(drop)
     }
+}
+
+/// What QEMU says of the disk that the device writes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Top {
+    pub node: BlockNode,
+    /// As it was named when it was opened.
+    pub path: String,
+    /// Nodes that were added for a later move that never came.
+    pub leftovers: Vec<BlockNode>,
+}
+
+/// A disk's own name for its file may be a description of the whole lineage; the file below it is told plainly.
+fn top(blocks: &Value, nodes: &Value) -> Option<Top> {
+    let mut writable = blocks.as_array()?.iter().map(|block| &block["inserted"]);
+    let inserted = writable.find(|inserted| inserted["ro"] == false)?;
+    let node = BlockNode::parse(inserted["node-name"].as_str()?)?;
+    let names = || nodes.as_array().into_iter().flatten();
+    let file = names().find(|found| found["node-name"] == *node.file())?;
+    let leftovers = names()
+        .filter_map(|found| BlockNode::parse(found["node-name"].as_str()?))
+        .filter(|found| found.disk == node.disk && found.turn > node.turn);
+    Some(Top { path: file["file"].as_str()?.to_owned(), leftovers: leftovers.collect(), node })
 }
 
 fn run_state(status: &str) -> RunState {
@@ -139,6 +198,26 @@ mod tests {
         ] {
             assert_eq!(event(&line), expected, "{line}");
         }
+    }
+
+    #[test]
+    fn the_disk_on_top_is_read_from_what_qemu_tells() {
+        let blocks = json!([
+            {"device": "", "inserted": {"node-name": "disk0", "ro": true}},
+            {"device": "floppy"},
+            {"device": "", "inserted": {"node-name": "disk1.2", "ro": false, "file": "json:{}"}},
+        ]);
+        let nodes = json!([
+            {"node-name": "disk1.3", "file": "/d/4"}, {"node-name": "file1.3", "file": "/d/4"},
+            {"node-name": "disk1.2", "file": "json:{}"}, {"node-name": "file1.2", "file": "/d/3"},
+            {"node-name": "disk1.1", "file": "/d/2"}, {"node-name": "#block1", "file": "/l/1"},
+            {"node-name": "disk0", "file": "/i"}, {"node-name": "file0", "file": "/i"},
+        ]);
+        let node = |turn| BlockNode { disk: 1, turn };
+        let expected = Top { node: node(2), path: "/d/3".to_owned(), leftovers: vec![node(3)] };
+        assert_eq!(top(&blocks, &nodes), Some(expected));
+        assert_eq!(top(&json!([]), &nodes), None);
+        assert_eq!(top(&blocks, &json!([])), None);
     }
 
     #[test]
