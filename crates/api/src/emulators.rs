@@ -22,6 +22,7 @@ pub enum EmulatorStatus {
     Provisioning,
     Running,
     Restarting,
+    Swapping,
     Parked,
     Unreachable,
     Failed,
@@ -375,4 +376,17 @@ pub struct Wait {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(minimum = 0, maximum = 60, example = 30, nullable = false)]
     pub wait: Option<u32>,
+}
+
+/// The snapshot that takes over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SnapshotSwap {
+    /// Its name.
+    #[schema(
+        max_length = 63,
+        pattern = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
+        examples("with-maps-installed")
+    )]
+    pub snapshot: String,
 }

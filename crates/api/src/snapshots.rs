@@ -20,7 +20,10 @@ pub enum SnapshotState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OriginKind {
+    /// Brought in from a disk image.
     Import,
+    /// Captured from a device because somebody asked for it.
+    Manual,
 }
 
 /// Where a snapshot comes from.
@@ -28,6 +31,67 @@ pub enum OriginKind {
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotOrigin {
     pub kind: OriginKind,
+    /// The emulator that it was captured from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(
+        max_length = 30,
+        pattern = "^emu_[0-7][0-9a-hjkmnp-tv-z]{25}$",
+        examples("emu_01jcr8e8v0e9bvqz3tz4d0wq2h"),
+        nullable = false
+    )]
+    pub emulator_id: Option<String>,
+}
+
+/// How far a snapshot's content is to be believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SnapshotTrust {
+    Protected,
+    Internal,
+    Untrusted,
+}
+
+/// What a captured disk can be trusted to hold: as after a power cut, or everything that the device had written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SnapshotConsistency {
+    Crash,
+    Filesystem,
+}
+
+/// The boot that proved a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VerifiedBoot {
+    #[schema(format = DateTime, max_length = 35, examples("2026-11-15T04:00:00.000000Z"))]
+    pub at: String,
+    #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(3100))]
+    pub duration_ms: i64,
+    /// Whether ADB answered.
+    pub adb: bool,
+    /// Whether the vehicle answered; null for what has none.
+    #[schema(required)]
+    pub vehicle: Option<bool>,
+}
+
+/// An emulator's disk that is a clone of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceVolume {
+    #[schema(
+        max_length = 30,
+        pattern = "^dsk_[0-7][0-9a-hjkmnp-tv-z]{25}$",
+        examples("dsk_01jcr8e8v0e9bvqz3tz4d0wq2h")
+    )]
+    pub volume: String,
+    #[schema(
+        max_length = 30,
+        pattern = "^emu_[0-7][0-9a-hjkmnp-tv-z]{25}$",
+        examples("emu_01jcr8e8v0e9bvqz3tz4d0wq2h")
+    )]
+    pub emulator_id: String,
+    #[schema(format = DateTime, max_length = 35, examples("2026-11-15T04:00:00.000000Z"))]
+    pub since: String,
 }
 
 /// What boots from it.
@@ -36,6 +100,9 @@ pub struct SnapshotOrigin {
 pub struct AndroidFacts {
     #[schema(max_length = 30, pattern = "^[0-9A-Za-z.]+$", examples("14"))]
     pub version: String,
+    /// As apps know it; null for a version that we do not know.
+    #[schema(minimum = 1, maximum = 10000, examples(34), required)]
+    pub api_level: Option<i64>,
     #[schema(max_length = 30, pattern = "^[0-9A-Za-z_-]+$", examples("x86_64"))]
     pub abi: String,
     pub device_type: DeviceType,
@@ -67,10 +134,20 @@ pub struct Snapshot {
         required
     )]
     pub parent: Option<String>,
+    /// How many snapshots that you may see were derived from it.
+    #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(2))]
+    pub child_count: i64,
+    /// How many layers its disk stands on, its own included.
+    #[schema(minimum = 0, maximum = 1000000, examples(2))]
+    pub depth: i64,
     pub state: SnapshotState,
     pub deployable: bool,
     #[schema(max_items = 100, max_length = 100, pattern = "^[a-z][a-z0-9_]*$")]
     pub deployable_problems: Vec<String>,
+    /// What went wrong, if it is faulted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 2000, pattern = "^[^\\x00]*$", nullable = false)]
+    pub fault: Option<String>,
     /// Kept for ever.
     pub root: bool,
     #[schema(format = DateTime, max_length = 35, examples("2026-11-15T04:00:00.000000Z"), required)]
@@ -82,16 +159,37 @@ pub struct Snapshot {
         required
     )]
     pub rooted_by: Option<String>,
+    /// What its whole lineage takes in the pool: exclusive and shared bytes together.
+    #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(9437184))]
+    pub size_bytes: i64,
+    /// What would be freed if it were deleted.
+    #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(2220032))]
+    pub exclusive_bytes: i64,
+    /// What others stand on as well.
+    #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(7217152))]
+    pub shared_bytes: i64,
     /// As large as the device believes its disk to be.
     #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(2147483648_i64))]
-    pub size_bytes: i64,
-    /// What its own layer takes in the pool.
-    #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(7217152))]
-    pub allocated_bytes: i64,
+    pub virtual_bytes: i64,
     #[schema(max_length = 71, pattern = "^sha256:[0-9a-f]{64}$", required)]
     pub checksum: Option<String>,
     pub android: AndroidFacts,
     pub origin: SnapshotOrigin,
+    /// Snapshots that belong together; retention judges each group by itself.
+    #[schema(max_length = 100, pattern = "^[^\\x00-\\x1f\\x7f]+$", examples("nightly"), required)]
+    pub group: Option<String>,
+    pub trust: SnapshotTrust,
+    /// Only of one that was captured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub consistency: Option<SnapshotConsistency>,
+    /// Null until a clone has booted and answered.
+    #[schema(required)]
+    pub verified_boot: Option<VerifiedBoot>,
+    /// The clones of it that you may see, at most 100; only where one snapshot is read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_items = 100, nullable = false)]
+    pub source_volumes: Option<Vec<SourceVolume>>,
     pub labels: Labels,
     #[schema(format = DateTime, max_length = 35, examples("2026-11-15T04:00:00.000000Z"))]
     pub created_at: String,
@@ -154,6 +252,23 @@ pub struct ListSnapshots {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(inline, nullable = false)]
     pub device_type: Option<DeviceType>,
+    /// Only those in this state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[param(inline, nullable = false)]
+    pub state: Option<SnapshotState>,
+    /// Only those that were derived from this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[param(
+        max_length = 63,
+        pattern = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
+        example = "base",
+        nullable = false
+    )]
+    pub parent: Option<String>,
+    /// Only those of this group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[param(max_length = 100, pattern = "^[^\\x00-\\x1f\\x7f]+$", example = "nightly", nullable = false)]
+    pub group: Option<String>,
     /// Only what carries these labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(max_length = 1000, pattern = "^[^\\x00-\\x1f\\x7f]*$", example = "team=maps", nullable = false)]
@@ -166,4 +281,133 @@ pub struct ListSnapshots {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[param(max_length = 1000, pattern = "^[A-Za-z0-9_-]*$", nullable = false)]
     pub cursor: Option<String>,
+}
+
+/// A new snapshot of a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SnapshotSpec {
+    /// The emulator to capture; it keeps running.
+    #[schema(
+        max_length = 30,
+        pattern = "^emu_[0-7][0-9a-hjkmnp-tv-z]{25}$",
+        examples("emu_01jcr8e8v0e9bvqz3tz4d0wq2h")
+    )]
+    pub emulator_id: String,
+    /// Its name, which no other snapshot may have; one is made up if you give none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(
+        max_length = 63,
+        pattern = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
+        examples("with-maps-installed"),
+        nullable = false
+    )]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 100, pattern = "^[^\\x00-\\x1f\\x7f]+$", examples("nightly"), nullable = false)]
+    pub group: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub labels: Option<Labels>,
+}
+
+/// How a snapshot is made a root.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct PromoteRoot {
+    /// Also if the safety check finds problems; what was overridden is in the audit.
+    pub force: bool,
+}
+
+/// Snapshots as they were derived from each other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SnapshotTree {
+    /// Those without a parent that you may see, newest first; or the one that was asked for.
+    #[schema(max_items = 1000000)]
+    pub roots: Vec<SnapshotNode>,
+}
+
+/// A snapshot and what was derived from it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SnapshotNode {
+    pub snapshot: Snapshot,
+    /// Newest first; empty below the depth that was asked for.
+    #[schema(max_items = 1000000, no_recursion)]
+    pub children: Vec<SnapshotNode>,
+}
+
+/// Which part of the tree.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ReadTree {
+    /// Only what was derived from this snapshot, and itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[param(
+        max_length = 63,
+        pattern = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
+        example = "base",
+        nullable = false
+    )]
+    pub root: Option<String>,
+    /// How many generations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[param(minimum = 1, maximum = 100, default = 100, example = 3, nullable = false)]
+    pub depth: Option<u32>,
+}
+
+/// The disk pools, and how full they are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskPools {
+    #[schema(max_items = 100)]
+    pub pools: Vec<DiskPool>,
+}
+
+/// A pool of disks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskPool {
+    #[schema(max_length = 100, pattern = "^[a-z0-9-]+$", examples("local"))]
+    pub name: String,
+    pub status: DiskPoolStatus,
+    #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(270582939648_i64))]
+    pub capacity_bytes: i64,
+    /// What snapshots and emulators take.
+    #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(73014444032_i64))]
+    pub used_bytes: i64,
+    /// What the emulators' disks could still grow to, all together.
+    #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(42949672960_i64))]
+    pub committed_bytes: i64,
+    #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(197568495616_i64))]
+    pub free_bytes: i64,
+    /// What is on its way out.
+    #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(0))]
+    pub reclaimable_bytes: i64,
+    pub thresholds: DiskPoolThresholds,
+    /// How much of it is taken, in percent.
+    #[schema(minimum = 0, maximum = 100, examples(27))]
+    pub pressure: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DiskPoolStatus {
+    Ok,
+    /// Above the first threshold.
+    Warn,
+    /// Above the second: nothing new is put into it.
+    Critical,
+}
+
+/// From which share on a pool is said to fill up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskPoolThresholds {
+    #[schema(minimum = 1, maximum = 100, examples(80))]
+    pub warn_percent: i64,
+    #[schema(minimum = 1, maximum = 100, examples(95))]
+    pub critical_percent: i64,
 }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use paddock_api::client::{self, Client};
 use paddock_api::emulators::{
     ConditionStatus, DeviceType, Emulator, EmulatorSpec, EmulatorStatus, EmulatorStatusReport, IdentityMode,
-    IdentitySpec, ListEmulators, Wait,
+    IdentitySpec, ListEmulators, SnapshotSwap, Wait,
 };
 use paddock_api::labels::Labels;
 use paddock_api::page::ListPage;
@@ -66,6 +66,13 @@ Examples:
 
 It keeps its id, its address and its disk. One that is parked wakes.";
 
+const SWAP_EXAMPLES: &str = "\
+Examples:
+  paddock emulator swap maps-nightly with-maps-installed
+  paddock emulator swap maps-nightly with-maps-installed --wait 120
+
+It keeps its id and its address. If the new snapshot does not come up, the old disk takes over again.";
+
 const PARK_EXAMPLES: &str = "\
 Examples:
   paddock emulator park maps-nightly
@@ -99,6 +106,9 @@ pub enum Verb {
     /// Restart an emulator, or wake one that is parked
     #[command(after_help = RESTART_EXAMPLES)]
     Restart(Restart),
+    /// Put another snapshot under an emulator
+    #[command(after_help = SWAP_EXAMPLES)]
+    Swap(Swap),
     /// Give an emulator's compute back and keep its disk
     #[command(after_help = PARK_EXAMPLES)]
     Park(Park),
@@ -184,6 +194,17 @@ pub struct Restart {
 }
 
 #[derive(Args)]
+pub struct Swap {
+    /// Its id (emu_…) or its name
+    emulator: String,
+    /// The snapshot that takes over
+    snapshot: String,
+    /// Wait until it is up, or so many seconds at most
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, value_parser = patience)]
+    wait: Option<Option<u64>>,
+}
+
+#[derive(Args)]
 pub struct Park {
     /// Its id (emu_…) or its name
     emulator: String,
@@ -204,6 +225,7 @@ const STATUSES: &[&str] = &[
     "provisioning",
     "running",
     "restarting",
+    "swapping",
     "parked",
     "unreachable",
     "failed",
@@ -268,6 +290,7 @@ pub async fn run(verb: Verb, client: &Client, output: Output) -> Result<(), Fail
         }
         Verb::Status(wanted) => status(&wanted, client, output).await,
         Verb::Restart(wanted) => restart(&wanted, client, output).await,
+        Verb::Swap(wanted) => swap(wanted, client, output).await,
         Verb::Park(wanted) => {
             let id = id(&wanted.emulator, client).await?;
             output.one(&client.park_emulator(&id).await?.value)
@@ -346,6 +369,25 @@ async fn restart(wanted: &Restart, client: &Client, output: Output) -> Result<()
     Ok(())
 }
 
+async fn swap(wanted: Swap, client: &Client, output: Output) -> Result<(), Failure> {
+    let id = id(&wanted.emulator, client).await?;
+    let to = SnapshotSwap { snapshot: wanted.snapshot };
+    let emulator = client.swap_snapshot(&id, &to).await?.value;
+    let Some(limit) = wanted.wait else {
+        return output.one(&emulator);
+    };
+    let (emulator, outcome) = come_up(emulator, limit, client, output).await;
+    output.one(&emulator)?;
+    outcome?;
+    if emulator.snapshot.name == to.snapshot {
+        next_step(&emulator, output);
+        return Ok(());
+    }
+    let reason = emulator.status_reason.map(|reason| reason.message).unwrap_or_default();
+    let message = format!("It runs on its old disk again. {reason}");
+    Err(Failure::NotReached(output::printable(&message)))
+}
+
 async fn delete(wanted: &Delete, client: &Client, output: Output) -> Result<(), Failure> {
     let intent = wanted.removal.intent()?;
     let id = id(&wanted.emulator, client).await?;
@@ -420,7 +462,13 @@ async fn settled(
 }
 
 const fn is_on_the_way(status: EmulatorStatus) -> bool {
-    matches!(status, EmulatorStatus::Provisioning | EmulatorStatus::Restarting | EmulatorStatus::Terminating)
+    matches!(
+        status,
+        EmulatorStatus::Provisioning
+            | EmulatorStatus::Restarting
+            | EmulatorStatus::Swapping
+            | EmulatorStatus::Terminating
+    )
 }
 
 fn not_reached(id: &str, wanted: &str, report: &EmulatorStatusReport) -> Failure {
@@ -493,7 +541,7 @@ fn progress_line(id: &str, report: &EmulatorStatusReport) -> String {
 }
 
 /// The id of the emulator; one that is given as an id need not exist.
-async fn id(id_or_name: &str, client: &Client) -> Result<String, Failure> {
+pub async fn id(id_or_name: &str, client: &Client) -> Result<String, Failure> {
     if id_or_name.starts_with("emu_") {
         return Ok(id_or_name.to_owned());
     }

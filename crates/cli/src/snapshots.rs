@@ -1,14 +1,22 @@
 //! Snapshots: what emulators boot from.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 use paddock_api::client::Client;
 use paddock_api::emulators::DeviceType;
+use paddock_api::labels::Labels;
 use paddock_api::page::ListPage;
-use paddock_api::snapshots::{ListSnapshots, Snapshot};
+use paddock_api::snapshots::{
+    DiskPool, ListSnapshots, PromoteRoot, ReadTree, Snapshot, SnapshotNode, SnapshotSpec, SnapshotState,
+    VerifiedBoot,
+};
 
+use crate::confirmation::Removal;
+use crate::emulators;
 use crate::failure::Failure;
 use crate::listing::Pages;
-use crate::output::{Column, Output, Row};
+use crate::output::{self, Column, Output, Row};
 use crate::tenants;
 use crate::times;
 use crate::words::{one_of, word};
@@ -16,7 +24,52 @@ use crate::words::{one_of, word};
 pub const EXAMPLES: &str = "\
 Examples:
   paddock snapshot list --deployable
-  paddock snapshot get paddock-phone-3fe30cce5940 -o yaml";
+  paddock snapshot get paddock-phone-3fe30cce5940 -o yaml
+  paddock snapshot create maps-nightly --name with-maps-installed --wait
+  paddock snapshot tree";
+
+const CREATE_EXAMPLES: &str = "\
+Examples:
+  paddock snapshot create maps-nightly
+  paddock snapshot create maps-nightly --name with-maps-installed --wait
+  paddock snapshot create maps-nightly --group nightly --label team=maps -o name
+
+The device keeps running. The snapshot can be deployed once a throw-away clone of it has booted.";
+
+const TREE_EXAMPLES: &str = "\
+Examples:
+  paddock snapshot tree
+  paddock snapshot tree paddock-phone-3fe30cce5940 --depth 2
+  paddock snapshot tree -o json | jq '.roots[].snapshot.name'";
+
+const POOL_EXAMPLES: &str = "\
+Examples:
+  paddock snapshot pool
+  paddock snapshot pool -o json | jq '.pools[].freeBytes'";
+
+const PROMOTE_EXAMPLES: &str = "\
+Examples:
+  paddock snapshot promote with-maps-installed
+  paddock snapshot promote with-maps-installed --force      although the safety check finds problems
+
+A root is never deleted by retention, and the newest one is what new emulators boot from.";
+
+const DEMOTE_EXAMPLES: &str = "\
+Examples:
+  paddock snapshot demote with-maps-installed";
+
+const VERIFY_EXAMPLES: &str = "\
+Examples:
+  paddock snapshot verify with-maps-installed
+  paddock snapshot verify with-maps-installed --wait";
+
+const DELETE_EXAMPLES: &str = "\
+Examples:
+  paddock snapshot delete with-maps-installed                asks you first
+  paddock snapshot delete with-maps-installed --dry-run      shows what would go, and what that frees
+  paddock snapshot delete with-maps-installed --yes          for scripts
+
+What was derived from it stays.";
 
 const LIST_EXAMPLES: &str = "\
 Examples:
@@ -38,6 +91,27 @@ pub enum Verb {
     /// Show one snapshot
     #[command(after_help = GET_EXAMPLES)]
     Get(Get),
+    /// Capture a snapshot of an emulator, which keeps running
+    #[command(after_help = CREATE_EXAMPLES)]
+    Create(Create),
+    /// Show how snapshots were derived from each other
+    #[command(after_help = TREE_EXAMPLES)]
+    Tree(Tree),
+    /// Show how full the disk pool is
+    #[command(after_help = POOL_EXAMPLES)]
+    Pool,
+    /// Protect a snapshot as a retention root
+    #[command(after_help = PROMOTE_EXAMPLES)]
+    Promote(Promote),
+    /// Take a snapshot's protection back
+    #[command(after_help = DEMOTE_EXAMPLES)]
+    Demote(Get),
+    /// Boot a throw-away clone of a snapshot again
+    #[command(after_help = VERIFY_EXAMPLES)]
+    Verify(Verify),
+    /// Delete a snapshot
+    #[command(after_help = DELETE_EXAMPLES)]
+    Delete(Delete),
 }
 
 #[derive(Args)]
@@ -54,6 +128,12 @@ pub struct List {
     /// Only snapshots of this kind of device
     #[arg(long, value_name = "TYPE", value_parser = one_of::<DeviceType>(DEVICE_TYPES))]
     device_type: Option<DeviceType>,
+    /// Only snapshots that were derived from this one
+    #[arg(long, value_name = "NAME")]
+    parent: Option<String>,
+    /// Only snapshots of this group
+    #[arg(long)]
+    group: Option<String>,
     /// Only snapshots that carry these labels, such as team=maps,tier!=test,owner
     #[arg(short, long, value_name = "SELECTOR")]
     label_selector: Option<String>,
@@ -65,6 +145,59 @@ pub struct List {
 pub struct Get {
     /// Its name
     snapshot: String,
+}
+
+#[derive(Args)]
+pub struct Create {
+    /// The emulator: its id (emu_…) or its name
+    emulator: String,
+    /// What to call it [default: something new]
+    #[arg(long)]
+    name: Option<String>,
+    /// The group that it belongs to; retention judges each group by itself
+    #[arg(long)]
+    group: Option<String>,
+    /// Label to write on it; may be given more than once
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = tenants::label)]
+    labels: Vec<(String, String)>,
+    /// Wait until it can be deployed
+    #[arg(long)]
+    wait: bool,
+}
+
+#[derive(Args)]
+pub struct Tree {
+    /// Only what was derived from this one
+    snapshot: Option<String>,
+    /// How many generations
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
+    depth: Option<u32>,
+}
+
+#[derive(Args)]
+pub struct Promote {
+    /// Its name
+    snapshot: String,
+    /// Although the safety check finds problems; the audit says which
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Args)]
+pub struct Verify {
+    /// Its name
+    snapshot: String,
+    /// Wait until the clone has booted
+    #[arg(long)]
+    wait: bool,
+}
+
+#[derive(Args)]
+pub struct Delete {
+    /// Its name
+    snapshot: String,
+    #[command(flatten)]
+    removal: Removal,
 }
 
 pub const DEVICE_TYPES: &[&str] = &["phone", "tablet", "automotive", "tv", "wear"];
@@ -79,7 +212,9 @@ impl Row for Snapshot {
         Column::new("ANDROID", |snapshot| snapshot.android.version.clone()),
         Column::new("SIZE", |snapshot| size(snapshot.size_bytes)),
         Column::new("AGE", |snapshot| times::age(&snapshot.created_at)),
-        Column::wide("ALLOCATED", |snapshot| size(snapshot.allocated_bytes)),
+        Column::wide("EXCLUSIVE", |snapshot| size(snapshot.exclusive_bytes)),
+        Column::wide("CHILDREN", |snapshot| snapshot.child_count.to_string()),
+        Column::wide("DEPTH", |snapshot| snapshot.depth.to_string()),
         Column::wide("ABI", |snapshot| snapshot.android.abi.clone()),
         Column::wide("PARENT", |snapshot| snapshot.parent.clone().unwrap_or_default()),
         Column::wide("TENANT", |snapshot| snapshot.tenant_id.clone().unwrap_or_default()),
@@ -97,6 +232,147 @@ pub async fn run(verb: Verb, client: &Client, output: Output) -> Result<(), Fail
     match verb {
         Verb::List(wanted) => list(wanted, client, output).await,
         Verb::Get(wanted) => output.one(&client.get_snapshot(&wanted.snapshot).await?.value),
+        Verb::Create(wanted) => create(wanted, client, output).await,
+        Verb::Tree(wanted) => tree(wanted, client, output).await,
+        Verb::Pool => {
+            let answer = client.get_diskpool().await?;
+            output.list(&answer, &answer.pools)
+        }
+        Verb::Promote(wanted) => {
+            let body = PromoteRoot { force: wanted.force };
+            output.one(&client.promote_root(&wanted.snapshot, &body).await?.value)
+        }
+        Verb::Demote(wanted) => output.one(&client.demote_root(&wanted.snapshot).await?.value),
+        Verb::Verify(wanted) => verify(wanted, client, output).await,
+        Verb::Delete(wanted) => delete(&wanted, client, output).await,
+    }
+}
+
+async fn create(wanted: Create, client: &Client, output: Output) -> Result<(), Failure> {
+    let spec = SnapshotSpec {
+        emulator_id: emulators::id(&wanted.emulator, client).await?,
+        name: wanted.name,
+        group: wanted.group,
+        labels: (!wanted.labels.is_empty()).then(|| Labels(wanted.labels.into_iter().collect())),
+    };
+    let mut snapshot = client.create_snapshot(&spec).await?.value;
+    let name = snapshot.name.clone();
+    if wanted.wait {
+        snapshot = settled(&name, None, client).await?;
+    }
+    output.created(&snapshot, &name)?;
+    if wanted.wait {
+        return proved(&snapshot);
+    }
+    if output.is_table() {
+        output::notice(&format!("It is being taken and verified. Next: paddock snapshot get {name}"));
+    }
+    Ok(())
+}
+
+async fn verify(wanted: Verify, client: &Client, output: Output) -> Result<(), Failure> {
+    let before = client.verify_snapshot(&wanted.snapshot).await?.value;
+    if !wanted.wait {
+        return output.one(&before);
+    }
+    let snapshot = settled(&before.name, before.verified_boot.as_ref(), client).await?;
+    output.one(&snapshot)?;
+    proved(&snapshot)
+}
+
+/// Returns when it is known whether it boots: when its last boot is another one than before.
+async fn settled(name: &str, before: Option<&VerifiedBoot>, client: &Client) -> Result<Snapshot, Failure> {
+    loop {
+        let snapshot = client.get_snapshot(name).await?.value;
+        match snapshot.state {
+            SnapshotState::Creating | SnapshotState::Verifying => {}
+            SnapshotState::Ready if snapshot.verified_boot.as_ref() == before => {}
+            SnapshotState::Ready | SnapshotState::Faulted | SnapshotState::Deleting => return Ok(snapshot),
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+fn proved(snapshot: &Snapshot) -> Result<(), Failure> {
+    if snapshot.deployable {
+        return Ok(());
+    }
+    let problems = snapshot.deployable_problems.join(", ");
+    let fault = snapshot.fault.clone().unwrap_or_default();
+    let message = format!("The snapshot {} cannot be deployed: {problems}. {fault}", snapshot.name);
+    Err(Failure::NotReached(output::printable(message.trim())))
+}
+
+async fn delete(wanted: &Delete, client: &Client, output: Output) -> Result<(), Failure> {
+    let intent = wanted.removal.intent()?;
+    let snapshot = client.get_snapshot(&wanted.snapshot).await?.value;
+    let what = format!("snapshot {}, which frees {}", snapshot.name, size(snapshot.exclusive_bytes));
+    if !intent.agreed("delete", &what)? {
+        return output.one(&snapshot);
+    }
+    client.delete_snapshot(&snapshot.name, None).await?;
+    output::notice(&format!("Deleting {what}."));
+    Ok(())
+}
+
+async fn tree(wanted: Tree, client: &Client, output: Output) -> Result<(), Failure> {
+    let tree = client.get_snapshot_tree(&ReadTree { root: wanted.snapshot, depth: wanted.depth }).await?;
+    let mut rows = Vec::new();
+    draw(&tree.roots, "", true, &mut rows);
+    output.list(&tree, &rows)
+}
+
+/// A snapshot in the place where it is drawn.
+struct Branch {
+    drawn: String,
+    snapshot: Snapshot,
+}
+
+impl Row for Branch {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("NAME", |branch| branch.drawn.clone()),
+        Column::new("STATE", |branch| word(&branch.snapshot.state)),
+        Column::new("ROOT", |branch| yes_or_no(branch.snapshot.root)),
+        Column::new("SIZE", |branch| size(branch.snapshot.size_bytes)),
+        Column::new("EXCLUSIVE", |branch| size(branch.snapshot.exclusive_bytes)),
+        Column::new("AGE", |branch| times::age(&branch.snapshot.created_at)),
+    ];
+
+    fn name(&self) -> &str {
+        &self.snapshot.name
+    }
+}
+
+fn draw(nodes: &[SnapshotNode], indent: &str, top: bool, rows: &mut Vec<Branch>) {
+    for (at, node) in nodes.iter().enumerate() {
+        let last = at + 1 == nodes.len();
+        let (branch, below) = match (top, last) {
+            (true, _) => ("", ""),
+            (false, false) => ("├─ ", "│  "),
+            (false, true) => ("└─ ", "   "),
+        };
+        rows.push(Branch {
+            drawn: format!("{indent}{branch}{}", node.snapshot.name),
+            snapshot: node.snapshot.clone(),
+        });
+        draw(&node.children, &format!("{indent}{below}"), false, rows);
+    }
+}
+
+impl Row for DiskPool {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("NAME", |pool| pool.name.clone()),
+        Column::new("STATUS", |pool| word(&pool.status)),
+        Column::new("TAKEN", |pool| format!("{} %", pool.pressure)),
+        Column::new("CAPACITY", |pool| size(pool.capacity_bytes)),
+        Column::new("USED", |pool| size(pool.used_bytes)),
+        Column::new("FREE", |pool| size(pool.free_bytes)),
+        Column::new("COMMITTED", |pool| size(pool.committed_bytes)),
+        Column::wide("RECLAIMABLE", |pool| size(pool.reclaimable_bytes)),
+    ];
+
+    fn name(&self) -> &str {
+        &self.name
     }
 }
 
@@ -106,6 +382,9 @@ async fn list(wanted: List, client: &Client, output: Output) -> Result<(), Failu
         deployable: wanted.deployable.then_some(true),
         root: wanted.root.then_some(true),
         device_type: wanted.device_type,
+        state: None,
+        parent: wanted.parent,
+        group: wanted.group,
         label_selector: wanted.label_selector,
         limit: None,
         cursor: None,

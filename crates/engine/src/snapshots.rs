@@ -1,6 +1,6 @@
 //! Snapshots: what emulators boot from, and which of them a newcomer gets.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use paddock_model::caller::Caller;
 use paddock_model::devices::DeviceType;
@@ -55,9 +55,47 @@ pub async fn list(
 ) -> Result<Page<Described>> {
     let mut tx = engine.store.read().await?;
     let scope = permissions::scope(engine, caller);
-    let found = snapshots::list(&mut tx, &scope, filter, page).await?;
+    let first = if is_picker(filter) { default_root(engine, &mut tx, caller, filter).await? } else { None };
+    let filter = SnapshotFilter { but: first.as_ref().map(|root| root.name.clone()), ..filter.clone() };
+    let mut found = snapshots::list(&mut tx, &scope, &filter, page).await?;
+    if page.after.is_none() {
+        found.items.splice(0..0, first);
+    }
     let items = describe(engine, &mut tx, caller, found.items).await?;
     Ok(Page { items, next: found.next })
+}
+
+/// Whether somebody looks for something to deploy.
+fn is_picker(filter: &SnapshotFilter) -> bool {
+    let SnapshotFilter { deployable, root, state, parent, group, labels, .. } = filter;
+    let narrowed = state.is_some() || parent.is_some() || group.is_some() || !labels.0.is_empty();
+    *deployable == Some(true) && *root != Some(false) && !narrowed
+}
+
+/// The root that a newcomer would get, of those that the filter names.
+async fn default_root(
+    engine: &Engine,
+    tx: &mut Tx,
+    caller: &Caller,
+    filter: &SnapshotFilter,
+) -> Result<Option<Snapshot>> {
+    let fits = |snapshot: &Snapshot| {
+        filter.tenant.is_none_or(|tenant| snapshot.tenant == Some(tenant))
+            && may_be_default(engine, caller, filter.device_type, snapshot)
+    };
+    Ok(snapshots::newest_roots(tx).await?.into_iter().find(fits))
+}
+
+fn may_be_default(
+    engine: &Engine,
+    caller: &Caller,
+    device_type: Option<DeviceType>,
+    snapshot: &Snapshot,
+) -> bool {
+    snapshot.is_deployable()
+        && device_type.is_none_or(|kind| snapshot.image.device_type == kind)
+        && permissions::decide(engine, caller, Relation::CanDeploy.name(), &snapshot.object().thing())
+            == Decision::Allowed
 }
 
 pub async fn get(engine: &Engine, caller: &Caller, name: &str) -> Result<Described> {
@@ -186,6 +224,104 @@ pub(crate) fn read_name(text: &str) -> Result<Slug> {
         .ok_or_else(|| invalid("up to 63 lower-case letters, digits and hyphens; no hyphen at the ends"))
 }
 
+/// A snapshot and what was derived from it.
+pub struct Node {
+    pub described: Described,
+    pub children: Vec<Node>,
+}
+
+/// The deepest tree that is drawn.
+const GENERATIONS: usize = 100;
+
+/// Snapshots as they were derived from each other: all, or those from one on. Whose parent the caller may not see is
+/// drawn below the nearest ancestor that it may.
+pub async fn tree(
+    engine: &Engine,
+    caller: &Caller,
+    root: Option<&str>,
+    depth: Option<usize>,
+) -> Result<Vec<Node>> {
+    let depth = depth.unwrap_or(GENERATIONS).min(GENERATIONS);
+    let mut tx = engine.store.read().await?;
+    let scope = permissions::scope(engine, caller);
+    let found = match root {
+        None => snapshots::list_all(&mut tx, &scope).await?,
+        Some(name) => {
+            let mut found = vec![find(engine, &mut tx, caller, name).await?];
+            let mut parents = vec![found[0].name.clone()];
+            for _ in 1..depth {
+                let children = snapshots::list_children(&mut tx, &scope, &parents).await?;
+                if children.is_empty() {
+                    break;
+                }
+                parents = children.iter().map(|child| child.name.clone()).collect();
+                found.extend(children);
+            }
+            found
+        }
+    };
+    let top = root.and_then(Slug::parse);
+    let parents = visible_parents(&mut tx, &found, top.as_ref()).await?;
+    let described = describe(engine, &mut tx, caller, found).await?;
+    Ok(grow(described, &parents, depth))
+}
+
+/// For each snapshot the nearest ancestor that is among them; none for the first of a tree.
+async fn visible_parents(tx: &mut Tx, found: &[Snapshot], top: Option<&Slug>) -> Result<HashMap<Slug, Slug>> {
+    let visible: HashSet<&Slug> = found.iter().map(|snapshot| &snapshot.name).collect();
+    let mut parents = HashMap::new();
+    let mut hidden: HashMap<Slug, Vec<Slug>> = HashMap::new();
+    for snapshot in found.iter().filter(|snapshot| Some(&snapshot.name) != top) {
+        match &snapshot.parent {
+            Some(parent) if visible.contains(parent) => {
+                parents.insert(snapshot.name.clone(), parent.clone());
+            }
+            Some(parent) => hidden.entry(parent.clone()).or_default().push(snapshot.name.clone()),
+            None => {}
+        }
+    }
+    // Each round looks one generation further up.
+    while !hidden.is_empty() {
+        let names: Vec<Slug> = hidden.keys().cloned().collect();
+        let mut further: HashMap<Slug, Vec<Slug>> = HashMap::new();
+        for (name, above) in snapshots::parents(tx, &names).await? {
+            let (Some(name), Some(above)) = (Slug::parse(&name), Slug::parse(&above)) else { continue };
+            let waiting = hidden.remove(&name).unwrap_or_default();
+            if visible.contains(&above) {
+                parents.extend(waiting.into_iter().map(|child| (child, above.clone())));
+            } else {
+                further.entry(above).or_default().extend(waiting);
+            }
+        }
+        hidden = further;
+    }
+    Ok(parents)
+}
+
+/// Puts everything below its parent, in the order in which it came.
+fn grow(described: Vec<Described>, parents: &HashMap<Slug, Slug>, depth: usize) -> Vec<Node> {
+    let mut below: HashMap<Option<Slug>, Vec<Described>> = HashMap::new();
+    for one in described {
+        below.entry(parents.get(&one.snapshot.name).cloned()).or_default().push(one);
+    }
+    fn branch(
+        below: &mut HashMap<Option<Slug>, Vec<Described>>,
+        parent: &Option<Slug>,
+        depth: usize,
+    ) -> Vec<Node> {
+        if depth == 0 {
+            return Vec::new();
+        }
+        let children = below.remove(parent).unwrap_or_default();
+        let node = |described: Described| {
+            let children = branch(below, &Some(described.snapshot.name.clone()), depth - 1);
+            Node { described, children }
+        };
+        children.into_iter().map(node).collect()
+    }
+    branch(&mut below, &None, depth)
+}
+
 /// Marks a snapshot for deletion; a loop purges it. What was derived from it keeps its bytes.
 pub async fn delete(engine: &Engine, caller: &Caller, name: &str, expected: &Expected) -> Result<Described> {
     let mut tx = engine.store.begin().await?;
@@ -228,7 +364,9 @@ pub async fn promote_root(engine: &Engine, caller: &Caller, name: &str, force: b
     if snapshot.is_root() && snapshot.state != SnapshotState::Deleting {
         return describe_one(engine, &mut tx, caller, snapshot).await;
     }
-    let problems = snapshot.promotion_problems(stands_on_all(&mut tx, snapshot.layer).await?);
+    let layer = layers::find(&mut tx, snapshot.layer).await?;
+    let below = layer.and_then(|layer| layer.parent);
+    let problems = snapshot.promotion_problems(stands_on_all(&mut tx, below).await?);
     if !problems.is_empty() && !force {
         let detail = format!(
             "{} is not safe as a root, for what the problems say. Mend them, or say `force` to override them.",
@@ -307,8 +445,8 @@ pub async fn verify(engine: &Engine, caller: &Caller, name: &str) -> Result<Desc
 }
 
 /// Whether every layer of a lineage is there and believed.
-async fn stands_on_all(tx: &mut Tx, layer: LayerId) -> Result<bool> {
-    let mut next = Some(layer);
+async fn stands_on_all(tx: &mut Tx, below: Option<LayerId>) -> Result<bool> {
+    let mut next = below;
     while let Some(id) = next {
         match layers::find(tx, id).await? {
             Some(layer) if layer.state == LayerState::Ready => next = layer.parent,
@@ -406,11 +544,8 @@ pub(crate) async fn choose(
         return if snapshot.is_deployable() { Ok(snapshot) } else { Err(not_deployable(&snapshot)) };
     }
     let fits = |snapshot: &Snapshot| {
-        snapshot.is_deployable()
-            && snapshot.tenant.is_none_or(|owner| owner == tenant)
-            && device_type.is_none_or(|kind| snapshot.image.device_type == kind)
-            && permissions::decide(engine, caller, Relation::CanDeploy.name(), &snapshot.object().thing())
-                == Decision::Allowed
+        snapshot.tenant.is_none_or(|owner| owner == tenant)
+            && may_be_default(engine, caller, device_type, snapshot)
     };
     let root = snapshots::newest_roots(tx).await?.into_iter().find(fits);
     root.ok_or_else(|| {

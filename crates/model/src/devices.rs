@@ -37,6 +37,19 @@ impl DeviceType {
     }
 }
 
+/// The API level of an Android version, as apps know it.
+pub fn api_level(version: &str) -> Option<i64> {
+    let (major, minor) = version.split_once('.').unwrap_or((version, "0"));
+    Some(match (major.parse().ok()?, minor) {
+        (12, "1") => 32,
+        (10 | 11, _) => 19 + major.parse::<i64>().ok()?,
+        (12, _) => 31,
+        (known @ 13..=16, _) => 20 + known,
+        (9, _) => 28,
+        _ => return None,
+    })
+}
+
 /// An image that the host has taken into keeping: what a disk needs besides itself to boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Image {

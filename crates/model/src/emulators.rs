@@ -339,10 +339,7 @@ impl Emulator {
         };
         let (seen, reason) = match &observed.phase {
             Phase::Booting => (Seen::Booting, None),
-            // Why a swap failed is of interest for as long as the device runs on its old disk.
-            Phase::Ready { .. } => {
-                (Seen::Ready, self.reason.clone().filter(|reason| reason.code == SWAP_FAILED))
-            }
+            Phase::Ready { .. } => (Seen::Ready, None),
             Phase::Paused { code, message } => (Seen::Paused, Some(Reason::new(code, message))),
             Phase::Silent => {
                 (Seen::Silent, Some(Reason::new("silent", "The device runs but does not answer.")))
@@ -351,7 +348,9 @@ impl Emulator {
         };
         // Why it ends is known where its end was wanted; what it does meanwhile is no reason.
         let known = self.failed_at.is_some() || self.wanted != Wanted::Running;
-        let reason = if known { self.reason.clone() } else { reason };
+        // Why a swap failed is of interest for as long as the device runs on its old disk.
+        let swap = || self.reason.clone().filter(|reason| reason.code == SWAP_FAILED);
+        let reason = if known { self.reason.clone() } else { reason.or_else(swap) };
         let boot = match observed.phase {
             Phase::Ready { boot_duration } => i64::try_from(boot_duration.as_millis()).ok(),
             _ => self.boot_duration_ms,

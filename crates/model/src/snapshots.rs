@@ -232,4 +232,6 @@ pub struct SnapshotFilter {
     pub parent: Option<String>,
     pub group: Option<String>,
     pub labels: LabelSelector,
+    /// All but this one.
+    pub but: Option<Slug>,
 }

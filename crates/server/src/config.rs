@@ -123,6 +123,16 @@ settings! {
     quota_emulators, "quotas.emulators": Whole<0, 10_000_000> = "100";
     /// Memory that all emulators of one tenant may have together, in bytes.
     quota_memory, "quotas.memory_bytes": Whole<0, 9_000_000_000_000_000> = "137438953472";
+    /// How long a capture may take before it is given up.
+    capture_deadline, "snapshots.capture_seconds": Seconds<1, 86_400> = "300";
+    /// How long a device may be held still while it is captured.
+    freeze, "snapshots.freeze_seconds": Seconds<1, 60> = "5";
+    /// How many throw-away clones are booted at once to prove snapshots.
+    verifications, "snapshots.verifications_at_once": Whole<1, 1000> = "1";
+    /// A snapshot on more layers than this is not deployed before they are consolidated.
+    hard_depth, "snapshots.hard_depth": Whole<1, 1000> = "8";
+    /// Above so many percent of the disk pool in use, people are warned.
+    pool_warn, "pool.warn_percent": Whole<1, 100> = "80";
     /// Above so many percent of the disk pool in use, nothing new is put into it.
     pool_critical, "pool.critical_percent": Whole<1, 100> = "95";
     /// How long to go on serving, not ready any more, before connections are closed: time for a load balancer to notice.

@@ -67,11 +67,30 @@ pub struct World {
     pub random: Arc<dyn Random>,
     pub loops: &'static [Loop],
     pub build: Build,
+    /// What devices run on where they are simulated and somebody else wants to have a hand in it.
+    pub simulation: Option<Simulation>,
+}
+
+/// A host and a pool that exist in memory only.
+#[derive(Clone)]
+pub struct Simulation {
+    pub host: SimulatedHost,
+    pub pool: Arc<SimulatedPool>,
+}
+
+impl Simulation {
+    /// Must be called within a runtime.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        let host = SimulatedHostSettings { clock, ..SimulatedHostSettings::default() };
+        let pool = SimulatedPool::new(SimulatedPoolSettings::default());
+        Simulation { host: SimulatedHost::new(host), pool: Arc::new(pool) }
+    }
 }
 
 impl World {
     pub fn real(build: Build) -> Self {
         World {
+            simulation: None,
             clock: Arc::new(SystemClock::default()),
             random: Arc::new(OsRandom::default()),
             loops: reconcile::LOOPS,
@@ -113,15 +132,19 @@ fn devices(config: &Config, world: &World) -> anyhow::Result<Devices> {
     let settings = devices::Settings {
         images: config.images.as_deref().map(profiles).transpose()?.unwrap_or_default(),
         boot_deadline: config.boot_deadline.0,
+        capture_deadline: config.capture_deadline.0,
+        freeze: config.freeze.0,
+        verifications_at_once: config.verifications.0 as i64,
+        hard_depth: config.hard_depth.0 as i64,
         quota_emulators: config.quota_emulators.0 as i64,
         quota_memory_bytes: config.quota_memory.0 as i64,
+        warn_percent: config.pool_warn.0 as i64,
         critical_percent: config.pool_critical.0 as i64,
     };
     if config.simulated {
-        let host = SimulatedHostSettings { clock: world.clock.clone(), ..SimulatedHostSettings::default() };
-        let host = Arc::new(SimulatedHost::new(host));
-        let pool = Arc::new(SimulatedPool::new(SimulatedPoolSettings::default()));
-        return Ok(Devices::new(host, pool, settings));
+        let simulation = world.simulation.clone();
+        let Simulation { host, pool } = simulation.unwrap_or_else(|| Simulation::new(world.clock.clone()));
+        return Ok(Devices::new(Arc::new(host), pool, settings));
     }
     let host = QemuSettings {
         qemu_binary: config.qemu.clone(),

@@ -190,7 +190,12 @@ async fn every_post_can_be_repeated_with_a_key() {
     world.join(&acme, &ada, "member").await;
     let admin = world.token.clone();
     let (first, second) = (world.emulator(&admin, &acme).await, world.emulator(&admin, &acme).await);
+    let (third, name) = (world.emulator(&admin, &acme).await, world.captured(&admin, &second).await);
     let bodies = BTreeMap::from([
+        ("/api/v1/snapshots".to_owned(), json!({ "emulatorId": third })),
+        (format!("/api/v1/snapshots/{name}/promote-root"), json!({})),
+        (format!("/api/v1/snapshots/{name}/demote-root"), json!({})),
+        (format!("/api/v1/snapshots/{name}/verify"), json!({})),
         ("/api/v1/emulators".to_owned(), json!({ "tenantId": acme })),
         (format!("/api/v1/emulators/{first}/park"), json!({})),
         (format!("/api/v1/emulators/{second}/restart"), json!({})),

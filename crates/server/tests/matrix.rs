@@ -51,6 +51,8 @@ struct Things {
     key: String,
     /// Of that member.
     emulator: String,
+    /// Of that emulator.
+    snapshot: String,
 }
 
 struct Stage {
@@ -113,9 +115,8 @@ impl Stage {
     /// Two tenants with everything in them, untouched.
     async fn set(&mut self, operation: &str) -> (Things, Things) {
         self.round += 1;
-        let devices = operation.starts_with("emulators.");
-        let own = self.things(&format!("own-{}", self.round), devices).await;
-        let other = self.things(&format!("other-{}", self.round), devices).await;
+        let own = self.things(&format!("own-{}", self.round), operation).await;
+        let other = self.things(&format!("other-{}", self.round), operation).await;
         for (name, role) in [
             ("leaver", "member"),
             ("member", "member"),
@@ -169,7 +170,7 @@ impl Stage {
         }
     }
 
-    async fn things(&self, name: &str, devices: bool) -> Things {
+    async fn things(&self, name: &str, operation: &str) -> Things {
         let world = &self.world;
         let tenant = world.tenant(name).await;
         let group = world.group(&tenant, "qa").await;
@@ -185,8 +186,11 @@ impl Stage {
         let body = json!({ "tenantId": tenant, "name": "key", "scopes": ["device:read"] });
         let key = world.call_as(&owner, "POST", "/api/v1/api_keys", Some(body)).await.expect(201).id();
         // A device takes a while to come up; only those who ask for one need it.
+        let devices = ["emulators.", "snapshots."].iter().any(|noun| operation.starts_with(noun));
         let emulator = if devices { world.emulator(&owner, &tenant).await } else { nothing().emulator };
-        Things { tenant, group, user, newcomer, key, emulator }
+        let captures = operation.starts_with("snapshots.") || operation == "emulators.swap_snapshot";
+        let snapshot = if captures { world.captured(&owner, &emulator).await } else { nothing().snapshot };
+        Things { tenant, group, user, newcomer, key, emulator, snapshot }
     }
 }
 
@@ -199,12 +203,13 @@ fn nothing() -> Things {
         newcomer: format!("usr_{NOTHING}"),
         key: format!("key_{NOTHING}"),
         emulator: format!("emu_{NOTHING}"),
+        snapshot: "nothing".to_owned(),
     }
 }
 
 /// The request that tries an operation on these things. A new operation needs a row here.
 fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Value>) {
-    let Things { tenant, group, user, newcomer, key, emulator } = things;
+    let Things { tenant, group, user, newcomer, key, emulator, snapshot } = things;
     let api = |rest: String| format!("/api/v1{rest}");
     match operation {
         "admins.create" => (api("/admins".into()), Some(json!({ "subject": format!("user:{user}") }))),
@@ -222,6 +227,9 @@ fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Va
         "emulators.list" => (api(format!("/emulators?tenantId={tenant}")), None),
         "emulators.park" => (api(format!("/emulators/{emulator}/park")), None),
         "emulators.restart" => (api(format!("/emulators/{emulator}/restart")), None),
+        "emulators.swap_snapshot" => {
+            (api(format!("/emulators/{emulator}/snapshot")), Some(json!({ "snapshot": "simulated-phone" })))
+        }
         "emulators.status" => (api(format!("/emulators/{emulator}/status")), None),
         "grants.create" => {
             let body = json!({ "object": format!("tenant:{tenant}"), "relation": "operator" });
@@ -255,9 +263,14 @@ fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Va
         }
         "permissions.me" => (api("/permissions/me".into()), None),
         "permissions.whoami" => (api("/whoami".into()), None),
-        // The platform's own are for everyone, whatever the tenant.
-        "snapshots.get" => (api("/snapshots/simulated-phone".into()), None),
+        "snapshots.create" => (api("/snapshots".into()), Some(json!({ "emulatorId": emulator }))),
+        "snapshots.delete" | "snapshots.get" => (api(format!("/snapshots/{snapshot}")), None),
+        "snapshots.demote_root" => (api(format!("/snapshots/{snapshot}/demote-root")), None),
+        "snapshots.diskpool" => (api("/snapshots/diskpool".into()), None),
         "snapshots.list" => (api("/snapshots".into()), None),
+        "snapshots.promote_root" => (api(format!("/snapshots/{snapshot}/promote-root")), Some(json!({}))),
+        "snapshots.tree" => (api(format!("/snapshots/tree?root={snapshot}")), None),
+        "snapshots.verify" => (api(format!("/snapshots/{snapshot}/verify")), None),
         "tenants.create" => (api("/tenants".into()), Some(json!({ "name": format!("try-{round}") }))),
         "tenants.delete" | "tenants.get" => (api(format!("/tenants/{tenant}")), None),
         "tenants.list" => (api("/tenants".into()), None),
@@ -280,7 +293,6 @@ const FOR_ANYONE: &[&str] = &[
     "permissions.check",
     "permissions.me",
     "permissions.whoami",
-    "snapshots.get",
     "snapshots.list",
     "tenants.list",
     "users.list",

@@ -101,6 +101,12 @@ impl Select {
         Finished { sql: self.sql, args: self.args, scans: self.scans }
     }
 
+    /// Everything that it finds, newest first.
+    pub fn newest_first(mut self, key_column: &'static str) -> Finished {
+        self.sql.push_str(&format!(" ORDER BY {key_column} DESC"));
+        self.all()
+    }
+
     /// Newest first, one row more than a page holds.
     pub fn page<K: Into<Value<'static>>>(
         mut self,

@@ -52,6 +52,9 @@ const RECORD_USE: &str = "
 const PROVE: &str = "
     UPDATE snapshots SET verified = $2 WHERE name = $1 AND verified IS NULL";
 
+const PARENTS: &str = "
+    SELECT name, COALESCE(parent, '') FROM snapshots";
+
 const CHILDREN_OF: &str = "
     SELECT name FROM snapshots WHERE parent = $1 ORDER BY id LIMIT $2";
 
@@ -98,6 +101,9 @@ pub async fn list(
     if let Some(group) = &filter.group {
         select.and("of_group = ?", [Value::String(group.clone())]);
     }
+    if let Some(but) = &filter.but {
+        select.and("name <> ?", [Value::String(but.to_string())]);
+    }
     select.labelled(&filter.labels);
     let snapshots = tx.rows_of(select.page(page, "id")).await?;
     Ok(Page::of(snapshots, &page, |snapshot: &Snapshot| snapshot.id))
@@ -123,6 +129,28 @@ pub async fn find_any_to_change(tx: &mut Tx, name: &Slug) -> Result<Option<Snaps
 
 fn covers(scope: &Scope, snapshot: &Snapshot) -> bool {
     snapshot.tenant.is_none_or(|tenant| scope.covers(tenant))
+}
+
+/// Everything that the caller may see, newest first.
+pub async fn list_all(tx: &mut Tx, scope: &Scope) -> Result<Vec<Snapshot>> {
+    let mut select = Select::new(LIST);
+    select.within_or_nobodys(scope, "tenant");
+    tx.rows_of(select.newest_first("id")).await
+}
+
+/// Those that were derived from these, newest first.
+pub async fn list_children(tx: &mut Tx, scope: &Scope, parents: &[Slug]) -> Result<Vec<Snapshot>> {
+    let mut select = Select::new(LIST);
+    select.within_or_nobodys(scope, "tenant");
+    select.one_of("parent", parents.iter().map(|name| Value::String(name.to_string())));
+    tx.rows_of(select.newest_first("id")).await
+}
+
+/// The parents of those of these that have one.
+pub async fn parents(tx: &mut Tx, names: &[Slug]) -> Result<Vec<(String, String)>> {
+    let mut select = Select::new(PARENTS);
+    select.one_of("name", names.iter().map(|name| Value::String(name.to_string())));
+    tx.rows_of(select.all()).await
 }
 
 /// The snapshots that stand on a layer itself.

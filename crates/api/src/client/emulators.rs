@@ -3,7 +3,7 @@
 use http::Method;
 
 use super::{Client, Result, Versioned, encode, if_match, query_string};
-use crate::emulators::{Emulator, EmulatorSpec, EmulatorStatusReport, ListEmulators, Wait};
+use crate::emulators::{Emulator, EmulatorSpec, EmulatorStatusReport, ListEmulators, SnapshotSwap, Wait};
 use crate::page::Page;
 
 const EMULATORS: &str = "/api/v1/emulators";
@@ -30,6 +30,12 @@ impl Client {
 
     pub async fn restart_emulator(&self, id: &str) -> Result<Versioned<Emulator>> {
         self.create(&format!("{}/restart", emulator(id)), None::<&()>).await
+    }
+
+    /// Returns as soon as it is accepted; the status tells whether it came up.
+    pub async fn swap_snapshot(&self, id: &str, swap: &SnapshotSwap) -> Result<Versioned<Emulator>> {
+        let path = format!("{}/snapshot", emulator(id));
+        self.send(Method::PUT, &path, if_match(None)?, Some(swap)).await
     }
 
     pub async fn park_emulator(&self, id: &str) -> Result<Versioned<Emulator>> {

@@ -49,7 +49,7 @@ async fn run(engine: &Engine) -> Result<Report, Trouble> {
     Ok(Report { changed, next: left.iter().map(|verification| verification.due_at).min() })
 }
 
-/// One step; false when there is nothing to record yet.
+/// One step; false when there was nothing to do.
 async fn attend(engine: &Engine, devices: &Devices, verification: &Verification) -> Result<bool> {
     let snapshot = snapshots::find_any(&mut engine.store.read().await?, &verification.snapshot).await?;
     let wanted = snapshot.filter(|snapshot| snapshot.state != SnapshotState::Deleting);
@@ -66,7 +66,7 @@ async fn attend(engine: &Engine, devices: &Devices, verification: &Verification)
     };
     let after = match step {
         Ok(Some(after)) => after,
-        Ok(None) => return Ok(false),
+        Ok(None) => return Ok(true),
         Err(Hitch::Engine(error)) => return Err(error),
         Err(Hitch::Driver(error)) if error.retry == Retry::Never => {
             failed(verification, VERIFICATION_FAILED, &error.message)

@@ -10,7 +10,8 @@ use http::header::{ETAG, LOCATION};
 use paddock_api::emulators::{
     AdbEndpoint, Condition, ConditionStatus, ConditionType, DeviceState, DeviceType, Emulator,
     EmulatorEndpoints, EmulatorPage, EmulatorPath, EmulatorSnapshot, EmulatorSpec, EmulatorStatus,
-    EmulatorStatusReport, IdentityMode, IdentitySpec, ListEmulators, LiveState, StatusReason, Wait,
+    EmulatorStatusReport, IdentityMode, IdentitySpec, ListEmulators, LiveState, SnapshotSwap, StatusReason,
+    Wait,
 };
 use paddock_api::labels::Labels;
 use paddock_engine::emulators;
@@ -23,7 +24,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::App;
-use super::conventions::body::{Bare, Submission};
+use super::conventions::body::{Bare, Body, Submission};
 use super::conventions::conditional::{IfMatch, etag};
 use super::conventions::cursor::Listing;
 use super::conventions::labels::label_selector;
@@ -41,6 +42,7 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(get, delete))
         .routes(routes!(status))
         .routes(routes!(restart))
+        .routes(routes!(swap_snapshot))
         .routes(routes!(park))
 }
 
@@ -156,6 +158,27 @@ async fn restart(
     Ok(versioned(emulator, None).into_response())
 }
 
+/// Swap the snapshot under an emulator
+///
+/// A clone of the new snapshot takes over under the same id and address. The disk before it is kept until the new one has
+/// booted, and comes back by itself if it does not; the status then says why.
+#[utoipa::path(put, path = "/emulators/{id}/snapshot", tag = "emulators", params(EmulatorPath, Wait), request_body = SnapshotSwap, responses((status = 200, body = Emulator, description = "The emulator, on its way up on the new snapshot.")))]
+async fn swap_snapshot(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Path(id): Path,
+    Query(query): Query<Wait>,
+    IfMatch(expected): IfMatch,
+    Body(body): Body<SnapshotSwap>,
+) -> Answer<Response> {
+    let mut emulator =
+        emulators::swap_snapshot(&app.engine, &caller, read_id(&id)?, &body.snapshot, &expected).await?;
+    if let Some(patience) = patience(&query) {
+        emulator = emulators::wait(&app.engine, &caller, emulator.id, patience).await?;
+    }
+    Ok(versioned(emulator, None).into_response())
+}
+
 /// Park an emulator
 ///
 /// Gives its compute back and keeps its disk; a restart wakes it under the same id.
@@ -169,7 +192,7 @@ fn patience(query: &Wait) -> Option<Duration> {
 }
 
 /// A text that is no id names an emulator that does not exist.
-fn read_id(text: &str) -> Result<EmulatorId> {
+pub(super) fn read_id(text: &str) -> Result<EmulatorId> {
     EmulatorId::parse(text).ok_or_else(|| Error::not_found("emulator"))
 }
 
@@ -309,6 +332,7 @@ const fn wire_status(status: Status) -> EmulatorStatus {
         Status::Provisioning => EmulatorStatus::Provisioning,
         Status::Running => EmulatorStatus::Running,
         Status::Restarting => EmulatorStatus::Restarting,
+        Status::Swapping => EmulatorStatus::Swapping,
         Status::Parked => EmulatorStatus::Parked,
         Status::Unreachable => EmulatorStatus::Unreachable,
         Status::Failed => EmulatorStatus::Failed,
@@ -322,6 +346,7 @@ const fn read_status(status: EmulatorStatus) -> Status {
         EmulatorStatus::Provisioning => Status::Provisioning,
         EmulatorStatus::Running => Status::Running,
         EmulatorStatus::Restarting => Status::Restarting,
+        EmulatorStatus::Swapping => Status::Swapping,
         EmulatorStatus::Parked => Status::Parked,
         EmulatorStatus::Unreachable => Status::Unreachable,
         EmulatorStatus::Failed => Status::Failed,

@@ -393,13 +393,19 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
         let name = if matches!(*status, "429" | "503") { "PageLater" } else { "Page" };
         operation["responses"][*status] = json!({ "$ref": format!("#/components/responses/{name}") });
     }
+    // A body that may be left out is still an object where it is sent.
+    if let Some(sent) = operation.pointer_mut("/requestBody/content/application~1json/schema")
+        && let Some(body) = sent["oneOf"].as_array().and_then(|kinds| kinds.first()).cloned()
+    {
+        *sent = body;
+    }
     let mut answers: Vec<&Shared> = vec![&MALFORMED, &METHOD_NOT_ALLOWED, &TOO_MANY, &INTERNAL, &UNAVAILABLE];
     let mut parameters: Vec<&str> = vec!["X-Request-Id"];
     if guarded {
         answers.extend([&UNAUTHENTICATED, &FORBIDDEN, &NOT_ACCEPTABLE]);
     }
-    // A body may name what is not there, too.
-    if guarded && (path.contains('{') || has_body) {
+    // A body may name what is not there, too, and so may a query.
+    if guarded && (path.contains('{') || has_body || path.ends_with("/tree")) {
         answers.push(&NOT_FOUND);
     }
     if has_body {

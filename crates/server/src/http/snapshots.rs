@@ -3,36 +3,50 @@
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use http::header::ETAG;
+use http::StatusCode;
+use http::header::{ETAG, LOCATION};
 use paddock_api::labels::Labels;
 use paddock_api::snapshots::{
-    AndroidFacts, ListSnapshots, OriginKind, Snapshot, SnapshotOrigin, SnapshotPage, SnapshotPath,
-    SnapshotState,
+    AndroidFacts, DiskPool, DiskPoolStatus, DiskPoolThresholds, DiskPools, ListSnapshots, OriginKind,
+    PromoteRoot, ReadTree, Snapshot, SnapshotConsistency, SnapshotNode, SnapshotOrigin, SnapshotPage,
+    SnapshotPath, SnapshotSpec, SnapshotState, SnapshotTree, SnapshotTrust, SourceVolume, VerifiedBoot,
 };
-use paddock_engine::snapshots::{self, Described};
+use paddock_engine::captures::{self, CaptureSpec};
+use paddock_engine::snapshots::{self, Described, Node};
+use paddock_model::devices as model_devices;
+use paddock_model::drivers::emulator_hosts::Consistency;
 use paddock_model::snapshots::{self as model, SnapshotFilter};
 use paddock_model::tenants::TenantId;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::App;
-use super::conventions::conditional::etag;
+use super::conventions::body::{Bare, Perhaps, Submission};
+use super::conventions::conditional::{IfMatch, etag};
 use super::conventions::cursor::Listing;
 use super::conventions::labels::label_selector;
 use super::conventions::path::Path;
 use super::conventions::problem::Answer;
 use super::conventions::query::Query;
 use super::conventions::time::time;
-use super::emulators::{read_device_type, wire_device_type};
+use super::emulators::{read_device_type, read_id, wire_device_type};
 use crate::auth::Caller;
 
 pub fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(list)).routes(routes!(get))
+    OpenApiRouter::new()
+        .routes(routes!(list, create))
+        .routes(routes!(tree))
+        .routes(routes!(diskpool))
+        .routes(routes!(get, delete))
+        .routes(routes!(promote_root))
+        .routes(routes!(demote_root))
+        .routes(routes!(verify))
 }
 
 /// List snapshots
 ///
-/// Those of your tenants and the platform's own, newest first.
+/// Those of your tenants and the platform's own, newest first. With `deployable=true`, what a new emulator boots from by
+/// default stands first.
 #[utoipa::path(get, path = "/snapshots", tag = "snapshots", params(ListSnapshots), responses((status = 200, body = SnapshotPage, description = "A page of snapshots.")))]
 async fn list(
     State(app): State<App>,
@@ -46,54 +60,223 @@ async fn list(
         deployable: query.deployable,
         root: query.root,
         device_type: query.device_type.map(read_device_type),
+        state: query.state.map(read_state),
+        parent: query.parent,
+        group: query.group,
         labels: label_selector(query.label_selector.as_deref())?,
+        but: None,
     };
     let page = snapshots::list(&app.engine, &caller, &filter, page).await?;
     let next_cursor = page.next.map(|next| listing.write(&next));
     Ok(Json(SnapshotPage { items: page.items.into_iter().map(wire).collect(), next_cursor }))
 }
 
+/// Capture a snapshot
+///
+/// Of a device that goes on running. It can be deployed once a throw-away clone of it has booted.
+#[utoipa::path(post, path = "/snapshots", tag = "snapshots", request_body = SnapshotSpec, responses((status = 202, body = Snapshot, description = "The snapshot, on its way.")))]
+async fn create(
+    State(app): State<App>,
+    Submission { caller, body }: Submission<SnapshotSpec>,
+) -> Answer<Response> {
+    let spec = CaptureSpec {
+        emulator: read_id(&body.emulator_id)?,
+        name: body.name,
+        group: body.group,
+        labels: body.labels.unwrap_or_default().0,
+    };
+    let described = captures::create(&app.engine, &caller, spec).await?;
+    let location = format!("/api/v1/snapshots/{}", described.snapshot.name);
+    Ok((StatusCode::ACCEPTED, [(LOCATION, location)], versioned(described)).into_response())
+}
+
+/// Read the tree of snapshots
+///
+/// As they were derived from each other.
+#[utoipa::path(get, path = "/snapshots/tree", tag = "snapshots", params(ReadTree), responses((status = 200, body = SnapshotTree, description = "The tree, or a part of it.")))]
+async fn tree(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Query(query): Query<ReadTree>,
+) -> Answer<Json<SnapshotTree>> {
+    let depth = query.depth.map(|depth| depth as usize);
+    let roots = snapshots::tree(&app.engine, &caller, query.root.as_deref(), depth).await?;
+    Ok(Json(SnapshotTree { roots: roots.into_iter().map(wire_node).collect() }))
+}
+
+/// Read how full the disk pool is
+#[utoipa::path(get, path = "/snapshots/diskpool", tag = "snapshots", responses((status = 200, body = DiskPools, description = "The pools.")))]
+async fn diskpool(State(app): State<App>, Caller(caller): Caller) -> Answer<Json<DiskPools>> {
+    let pools = snapshots::diskpool(&app.engine, &caller).await?;
+    Ok(Json(DiskPools { pools: pools.into_iter().map(wire_pool).collect() }))
+}
+
 /// Read a snapshot
 #[utoipa::path(get, path = "/snapshots/{name}", tag = "snapshots", params(SnapshotPath), responses((status = 200, body = Snapshot, description = "The snapshot.")))]
 async fn get(State(app): State<App>, Caller(caller): Caller, Path(name): Path) -> Answer<Response> {
-    let described = snapshots::get(&app.engine, &caller, &name).await?;
-    Ok(([(ETAG, etag(described.snapshot.generation))], Json(wire(described))).into_response())
+    Ok(versioned(snapshots::get(&app.engine, &caller, &name).await?).into_response())
 }
 
-fn wire(Described { snapshot, layer }: Described) -> Snapshot {
+/// Delete a snapshot
+///
+/// It is marked, then purged. What was derived from it stays: its bytes go when nothing stands on them any more.
+#[utoipa::path(delete, path = "/snapshots/{name}", tag = "snapshots", params(SnapshotPath), responses((status = 202, body = Snapshot, description = "The snapshot, on its way out.")))]
+async fn delete(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Path(name): Path,
+    IfMatch(expected): IfMatch,
+) -> Answer<Response> {
+    let described = snapshots::delete(&app.engine, &caller, &name, &expected).await?;
+    Ok((StatusCode::ACCEPTED, versioned(described)).into_response())
+}
+
+/// Protect a snapshot as a retention root
+///
+/// Refused with everything that speaks against it, unless the body says `force`.
+#[utoipa::path(post, path = "/snapshots/{name}/promote-root", tag = "snapshots", params(SnapshotPath), request_body = Option<PromoteRoot>, responses((status = 200, body = Snapshot, description = "The snapshot, a root.")))]
+async fn promote_root(
+    State(app): State<App>,
+    Path(name): Path,
+    Perhaps { caller, body }: Perhaps<PromoteRoot>,
+) -> Answer<Response> {
+    Ok(versioned(snapshots::promote_root(&app.engine, &caller, &name, body.force).await?).into_response())
+}
+
+/// Take a snapshot's protection back
+///
+/// Retention judges it again like any other.
+#[utoipa::path(post, path = "/snapshots/{name}/demote-root", tag = "snapshots", params(SnapshotPath), responses((status = 200, body = Snapshot, description = "The snapshot, no root any more.")))]
+async fn demote_root(State(app): State<App>, Path(name): Path, Bare(caller): Bare) -> Answer<Response> {
+    Ok(versioned(snapshots::demote_root(&app.engine, &caller, &name).await?).into_response())
+}
+
+/// Verify a snapshot again
+///
+/// Its bytes are compared with what was recorded, then a throw-away clone is booted and must answer.
+#[utoipa::path(post, path = "/snapshots/{name}/verify", tag = "snapshots", params(SnapshotPath), responses((status = 202, body = Snapshot, description = "The snapshot; its verification waits for its turn.")))]
+async fn verify(State(app): State<App>, Path(name): Path, Bare(caller): Bare) -> Answer<Response> {
+    let described = snapshots::verify(&app.engine, &caller, &name).await?;
+    Ok((StatusCode::ACCEPTED, versioned(described)).into_response())
+}
+
+fn versioned(described: Described) -> impl IntoResponse {
+    ([(ETAG, etag(described.snapshot.generation))], Json(wire(described)))
+}
+
+fn wire_node(node: Node) -> SnapshotNode {
+    SnapshotNode {
+        snapshot: wire(node.described),
+        children: node.children.into_iter().map(wire_node).collect(),
+    }
+}
+
+fn wire(described: Described) -> Snapshot {
+    let Described { snapshot, layer, child_count, exclusive_bytes, source_volumes } = described;
+    let size_bytes = layer.as_ref().map_or(0, |layer| layer.reach_bytes);
+    let (kind, emulator_id) = match &snapshot.origin {
+        model::Origin::Import { .. } => (OriginKind::Import, None),
+        model::Origin::Manual { emulator } => (OriginKind::Manual, Some(emulator.to_string())),
+    };
     Snapshot {
         deployable: snapshot.is_deployable(),
         root: snapshot.is_root(),
         name: snapshot.name.to_string(),
         tenant_id: snapshot.tenant.map(|tenant| tenant.to_string()),
         parent: snapshot.parent.map(|parent| parent.to_string()),
-        state: match snapshot.state {
-            model::SnapshotState::Creating => SnapshotState::Creating,
-            model::SnapshotState::Verifying => SnapshotState::Verifying,
-            model::SnapshotState::Ready => SnapshotState::Ready,
-            model::SnapshotState::Faulted => SnapshotState::Faulted,
-            model::SnapshotState::Deleting => SnapshotState::Deleting,
-        },
+        child_count,
+        depth: layer.as_ref().map_or(0, |layer| layer.depth),
+        state: wire_state(snapshot.state),
         deployable_problems: snapshot.problems,
+        fault: snapshot.fault,
         rooted_at: snapshot.rooted_at.map(time),
         rooted_by: snapshot.rooted_by,
-        size_bytes: layer.as_ref().map_or(0, |layer| layer.virtual_bytes),
-        allocated_bytes: layer.as_ref().map_or(0, |layer| layer.allocated_bytes),
+        size_bytes,
+        exclusive_bytes,
+        shared_bytes: size_bytes - exclusive_bytes,
+        virtual_bytes: layer.as_ref().map_or(0, |layer| layer.virtual_bytes),
         checksum: layer.and_then(|layer| layer.digest).map(|digest| format!("sha256:{digest}")),
         android: AndroidFacts {
+            api_level: model_devices::api_level(&snapshot.image.android_version),
             version: snapshot.image.android_version,
             abi: snapshot.image.abi,
             device_type: wire_device_type(snapshot.image.device_type),
         },
-        origin: SnapshotOrigin {
-            kind: match snapshot.origin {
-                model::Origin::Import { .. } => OriginKind::Import,
-            },
+        origin: SnapshotOrigin { kind, emulator_id },
+        group: snapshot.group,
+        trust: match snapshot.trust {
+            model::Trust::Protected => SnapshotTrust::Protected,
+            model::Trust::Internal => SnapshotTrust::Internal,
+            model::Trust::Untrusted => SnapshotTrust::Untrusted,
         },
+        consistency: snapshot.consistency.map(|consistency| match consistency {
+            Consistency::Crash => SnapshotConsistency::Crash,
+            Consistency::Filesystem => SnapshotConsistency::Filesystem,
+        }),
+        verified_boot: snapshot.verified.map(|boot| VerifiedBoot {
+            at: time(boot.at),
+            duration_ms: boot.duration_ms,
+            adb: boot.adb,
+            vehicle: boot.vehicle,
+        }),
+        source_volumes: source_volumes.map(|volumes| volumes.into_iter().map(wire_volume).collect()),
         labels: Labels(snapshot.labels),
         created_at: time(snapshot.created_at),
         created_by: snapshot.created_by,
         last_used_at: snapshot.last_used_at.map(time),
         use_count: snapshot.use_count,
+    }
+}
+
+fn wire_volume(volume: snapshots::SourceVolume) -> SourceVolume {
+    SourceVolume {
+        volume: volume.volume.to_string(),
+        emulator_id: volume.emulator.to_string(),
+        since: time(volume.since),
+    }
+}
+
+fn wire_pool(pool: snapshots::DiskPool) -> DiskPool {
+    let taken = pool.capacity.capacity_bytes - pool.capacity.free_bytes;
+    let pressure = (taken.saturating_mul(100)).checked_div(pool.capacity.capacity_bytes).unwrap_or(0);
+    DiskPool {
+        name: pool.name,
+        status: if pressure >= pool.critical_percent {
+            DiskPoolStatus::Critical
+        } else if pressure >= pool.warn_percent {
+            DiskPoolStatus::Warn
+        } else {
+            DiskPoolStatus::Ok
+        },
+        capacity_bytes: pool.capacity.capacity_bytes,
+        used_bytes: pool.capacity.used_bytes,
+        committed_bytes: pool.committed_bytes,
+        free_bytes: pool.capacity.free_bytes,
+        reclaimable_bytes: pool.reclaimable_bytes,
+        thresholds: DiskPoolThresholds {
+            warn_percent: pool.warn_percent,
+            critical_percent: pool.critical_percent,
+        },
+        pressure,
+    }
+}
+
+const fn wire_state(state: model::SnapshotState) -> SnapshotState {
+    match state {
+        model::SnapshotState::Creating => SnapshotState::Creating,
+        model::SnapshotState::Verifying => SnapshotState::Verifying,
+        model::SnapshotState::Ready => SnapshotState::Ready,
+        model::SnapshotState::Faulted => SnapshotState::Faulted,
+        model::SnapshotState::Deleting => SnapshotState::Deleting,
+    }
+}
+
+const fn read_state(state: SnapshotState) -> model::SnapshotState {
+    match state {
+        SnapshotState::Creating => model::SnapshotState::Creating,
+        SnapshotState::Verifying => model::SnapshotState::Verifying,
+        SnapshotState::Ready => model::SnapshotState::Ready,
+        SnapshotState::Faulted => model::SnapshotState::Faulted,
+        SnapshotState::Deleting => model::SnapshotState::Deleting,
     }
 }

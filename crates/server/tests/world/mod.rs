@@ -16,7 +16,7 @@ use paddock_model::users::UserId;
 use paddock_server::auth::access_token;
 use paddock_server::config::{self, Config};
 use paddock_server::http::meta::Build;
-use paddock_server::wiring::{self, Server};
+use paddock_server::wiring::{self, Server, Simulation};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -26,6 +26,7 @@ pub struct World {
     pub folder: Arc<tempfile::TempDir>,
     pub token: String,
     pub http: reqwest::Client,
+    pub simulation: Simulation,
     contract: Contract,
 }
 
@@ -105,7 +106,9 @@ impl World {
         clock: Arc<ManualClock>,
         shown: Arc<dyn Clock>,
     ) -> World {
+        let simulation = Simulation::new(shown.clone());
         let world = wiring::World {
+            simulation: Some(simulation.clone()),
             clock: shown,
             random: Arc::new(SeededRandom::new(COUNT.fetch_add(1, Ordering::Relaxed).into())),
             loops,
@@ -121,7 +124,7 @@ impl World {
         // The client's TLS is set up although no test speaks it through this client.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().timeout(Duration::from_secs(60)).build().expect("a client");
-        World { server, clock, folder, token, http, contract: Contract::new() }
+        World { server, clock, folder, token, http, contract: Contract::new(), simulation }
     }
 
     pub fn url(&self, path: &str) -> String {
@@ -228,6 +231,34 @@ impl World {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         panic!("it is {seen} and not {status}");
+    }
+
+    /// A snapshot of the emulator, by this credential; it can be deployed.
+    pub async fn captured(&self, token: &str, emulator: &str) -> String {
+        let body = json!({ "emulatorId": emulator });
+        let made = self.call_as(token, "POST", "/api/v1/snapshots", Some(body)).await.expect(202).json();
+        let name = made["name"].as_str().expect("a name").to_owned();
+        self.until_snapshot(&name, "ready").await;
+        name
+    }
+
+    /// Lets time pass until the snapshot is in this state; none when it is gone.
+    pub async fn until_snapshot(&self, name: &str, state: &str) -> Value {
+        let path = format!("/api/v1/snapshots/{name}");
+        let mut seen = Value::Null;
+        for _ in 0..500 {
+            let answer = self.call("GET", &path, None).await;
+            if answer.status == 404 && state == "gone" {
+                return Value::Null;
+            }
+            seen = answer.expect(200).json();
+            if seen["state"] == state {
+                return seen;
+            }
+            self.clock.advance(Duration::from_millis(20));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("it is {seen} and not {state}");
     }
 
     /// A credential of a user, as if they had just signed in.

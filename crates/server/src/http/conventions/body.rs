@@ -76,6 +76,25 @@ impl FromRequest<App> for Bare {
     }
 }
 
+/// The body and the caller of a POST whose body may be left out.
+pub struct Perhaps<T> {
+    pub caller: paddock_model::caller::Caller,
+    pub body: T,
+}
+
+impl<T: DeserializeOwned + ToSchema + Default + 'static> FromRequest<App> for Perhaps<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Failure> {
+        if request.body().is_end_stream() {
+            let Bare(caller) = Bare::from_request(request, app).await?;
+            return Ok(Perhaps { caller, body: T::default() });
+        }
+        let Submission { caller, body } = Submission::<T>::from_request(request, app).await?;
+        Ok(Perhaps { caller, body })
+    }
+}
+
 fn require_json(headers: &HeaderMap) -> Result<(), Failure> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim();
