@@ -361,12 +361,14 @@ pub async fn promote_root(engine: &Engine, caller: &Caller, name: &str, force: b
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, engine.now()).await? {
         return describe_one(engine, &mut tx, caller, earlier).await;
     }
-    if snapshot.is_root() && snapshot.state != SnapshotState::Deleting {
-        return describe_one(engine, &mut tx, caller, snapshot).await;
-    }
     let layer = layers::find(&mut tx, snapshot.layer).await?;
     let below = layer.and_then(|layer| layer.parent);
-    let problems = snapshot.promotion_problems(stands_on_all(&mut tx, below).await?);
+    let problems = if snapshot.is_root() {
+        // It was weighed before; what is a root stays one, however often it is said.
+        Vec::new()
+    } else {
+        snapshot.promotion_problems(stands_on_all(&mut tx, below).await?)
+    };
     if !problems.is_empty() && !force {
         let detail = format!(
             "{} is not safe as a root, for what the problems say. Mend them, or say `force` to override them.",
@@ -380,7 +382,9 @@ pub async fn promote_root(engine: &Engine, caller: &Caller, name: &str, force: b
     let revived = problems.contains(&PromotionProblem::Deleting);
     let by = caller.subject.to_string();
     let changed = change(engine, &mut tx, &snapshot, |after| {
-        (after.rooted_at, after.rooted_by) = (Some(after.updated_at), Some(by));
+        if !after.is_root() {
+            (after.rooted_at, after.rooted_by) = (Some(after.updated_at), Some(by));
+        }
         if revived {
             after.state =
                 if after.problems.is_empty() { SnapshotState::Ready } else { SnapshotState::Faulted };
@@ -404,9 +408,6 @@ pub async fn demote_root(engine: &Engine, caller: &Caller, name: &str) -> Result
     permissions::require(engine, caller, Relation::CanDemoteRoot, &snapshot.object())?;
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, engine.now()).await? {
         return describe_one(engine, &mut tx, caller, earlier).await;
-    }
-    if !snapshot.is_root() {
-        return describe_one(engine, &mut tx, caller, snapshot).await;
     }
     let changed = change(engine, &mut tx, &snapshot, |after| {
         (after.rooted_at, after.rooted_by) = (None, None);
