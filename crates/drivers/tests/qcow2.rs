@@ -2,15 +2,17 @@
 
 mod world;
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use paddock_drivers::disk_pools::qcow2::Qcow2Pool;
 use paddock_drivers::disk_pools::qcow2::format::{Backing, Overlay};
 use paddock_model::drivers::Retry;
-use paddock_model::drivers::disk_pools::{DiskPool, Integrity, LayerSource};
+use paddock_model::drivers::disk_pools::{DiskPool, Integrity, LayerSource, Volume};
 use paddock_model::layers::LayerId;
 use world::{Folder, SmallDisk, disk, images, layer};
 
@@ -319,6 +321,160 @@ async fn what_a_kill_or_a_power_cut_left_is_swept_or_finished() {
         2,
         "a disk without a header is a stranger"
     );
+}
+
+/// Everything in the pool by name: its bytes, and whether it may be written.
+fn everything(world: &World) -> BTreeMap<String, (Vec<u8>, bool)> {
+    let files = ["layers", "disks"].into_iter().flat_map(|folder| {
+        fs::read_dir(world.path("pool").join(folder)).expect("a folder").map(move |entry| (folder, entry))
+    });
+    let files = files.map(|(folder, entry)| {
+        let path = entry.expect("an entry").path();
+        let writable = fs::metadata(&path).expect("a file").permissions().mode() & 0o222 != 0;
+        let name = format!("{folder}/{}", path.file_name().expect("a name").to_string_lossy());
+        (name, (fs::read(path).expect("a file"), writable))
+    });
+    files.collect()
+}
+
+#[tokio::test]
+async fn whatever_a_kill_leaves_of_a_capture_is_finished_by_the_next_try() {
+    // How far the first try came: the verb, then what of it was done.
+    for state in [
+        "linked",
+        "linked, disk prepared",
+        "linked, disk named but not written",
+        "made",
+        "read-only",
+        "recorded",
+        "disk's name gone",
+    ] {
+        let world = World::new();
+        let (below, first, captured, second) = (layer(), disk(), layer(), disk());
+        let source = LayerSource::File(images().join("phone.qcow2"));
+        world.pool.ensure_layer(below, &source).await.expect("taken");
+        let volume = world.pool.ensure_disk(first, below).await.expect("made");
+        let (from, path) = (PathBuf::from(&volume.0), world.layer_file(captured));
+        tool("qemu-io", &["-f", "qcow2", "-c", "write -P 7 1G 1M"], &from);
+        let to = world.path(&format!("pool/disks/{second}.qcow2"));
+        let record = world.path(&format!("pool/layers/{captured}.json"));
+        let read_only = || fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).expect("a mode");
+        match state {
+            "linked" => fs::hard_link(&from, &path).expect("linked"),
+            "linked, disk prepared" => {
+                fs::hard_link(&from, &path).expect("linked");
+                fs::write(world.path(&format!("pool/disks/.{second}.77-0.tmp")), "x").expect("written");
+            }
+            "linked, disk named but not written" => {
+                fs::hard_link(&from, &path).expect("linked");
+                fs::write(&to, vec![0; 4 << 17]).expect("written");
+            }
+            _ => {
+                world.pool.ensure_successor(first, captured, second).await.expect("made");
+                match state {
+                    "read-only" => read_only(),
+                    "recorded" => {
+                        read_only();
+                        // As it is written at the end, from a pool beside this one.
+                        world.pool.seal_layer(captured, first).await.expect("sealed");
+                        fs::hard_link(&path, &from).expect("not yet removed");
+                    }
+                    "disk's name gone" => drop(world.pool.seal_layer(captured, first).await.expect("sealed")),
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!(record.exists(), ["recorded", "disk's name gone"].contains(&state), "{state}");
+
+        // What it tells in this state is true: nothing is strange, and no byte counts twice.
+        let pool = Qcow2Pool::open("local", &world.path("pool")).expect("a pool");
+        let listed = pool.list().await.expect("listed");
+        let unfinished = state.ends_with("not written");
+        assert_eq!(listed.strangers.len(), usize::from(unfinished), "{state}: {:?}", listed.strangers);
+        assert_eq!(listed.layers.iter().map(|layer| layer.id).collect::<Vec<_>>(), [below, captured]);
+        assert_eq!(listed.layers[1].parent, Some(below), "{state}");
+        let told: i64 = listed.layers.iter().map(|layer| layer.allocated_bytes).sum::<i64>()
+            + listed.disks.iter().map(|disk| disk.allocated_bytes).sum::<i64>();
+        let du = Command::new("du").args(["-s", "-B1"]).arg(world.path("pool")).output().expect("du");
+        let du = String::from_utf8_lossy(&du.stdout).split_whitespace().next().map(str::parse::<i64>);
+        let du = du.expect("a word").expect("a number");
+        let used = pool.capacity().await.expect("measured").used_bytes;
+        assert!(told <= used && used <= du && du - used < 64 << 10, "{state}: {told} {used} {du}");
+
+        // Not yet sealed, the whole may still be called off.
+        if !record.exists() {
+            let before = fs::read(&from).expect("a disk");
+            pool.abandon_successor(first, captured, second).await.expect("called off");
+            assert!(!path.exists() && !to.exists() && fs::read(&from).expect("a disk") == before, "{state}");
+            let left = pool.list().await.expect("listed");
+            assert_eq!((left.layers.len(), left.disks.len(), left.strangers.len()), (1, 1, 0), "{state}");
+            // Its device must not find it read-only.
+            assert_eq!(fs::metadata(&from).expect("a disk").permissions().mode() & 0o777, 0o600, "{state}");
+        }
+        // Or be finished, however often it is tried.
+        let volume = pool.ensure_successor(first, captured, second).await.expect("made");
+        let facts = pool.seal_layer(captured, first).await.expect("sealed");
+        let done = everything(&world);
+        assert_eq!(pool.ensure_successor(first, captured, second).await.expect("made"), volume);
+        assert_eq!(pool.seal_layer(captured, first).await.expect("sealed"), facts);
+        assert!(everything(&world) == done, "{state}");
+
+        assert!(!from.exists() && to.exists(), "{state}");
+        assert_eq!(facts.digest, tool("sha256sum", &[], &path).trim_start_matches('\\')[..64]);
+        assert_eq!(fs::metadata(&path).expect("a layer").permissions().mode() & 0o777, 0o444);
+        let chain = qemu_img(&["info", "--backing-chain"], Path::new(&volume.0));
+        for id in [captured, below] {
+            assert!(chain.contains(&format!("backing file: ../layers/{id}.qcow2")), "{state}: {chain}");
+        }
+        for file in [Path::new(&volume.0), &path] {
+            assert!(qemu_img(&["check"], file).contains("No errors were found"), "{state}");
+            tool("qemu-io", &["-r", "-f", "qcow2", "-c", "read -P 7 1G 1M"], file);
+        }
+        let clone = pool.ensure_disk(disk(), captured).await.expect("a clone");
+        equal(Path::new(&clone.0), Path::new(&volume.0));
+        let looked = pool.verify_layer(captured, &facts.digest).await.expect("looked at");
+        assert_eq!(looked, Integrity::Sound);
+    }
+}
+
+#[tokio::test]
+async fn what_a_device_writes_to_is_not_sealed_and_what_it_has_opened_not_taken_back() {
+    let world = World::new();
+    let (below, first, captured, second) = (layer(), disk(), layer(), disk());
+    let source = LayerSource::File(images().join("phone.qcow2"));
+    world.pool.ensure_layer(below, &source).await.expect("taken");
+    let from = world.pool.ensure_disk(first, below).await.expect("made");
+    let to = world.pool.ensure_successor(first, captured, second).await.expect("made");
+    let open = |volume: &Volume| {
+        let mut command = Command::new("qemu-io");
+        command.args(["-f", "qcow2"]).arg(&volume.0);
+        let mut device = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("qemu-io");
+        let (mut typed, mut prompt) =
+            (device.stdin.take().expect("input"), device.stdout.take().expect("output"));
+        typed.write_all(b"read 0 512\n").expect("typed");
+        let mut shown = String::new();
+        while !shown.contains("read 512/512") {
+            let mut piece = [0; 256];
+            let length = prompt.read(&mut piece).expect("an answer");
+            shown += &String::from_utf8_lossy(&piece[..length]);
+        }
+        (device, typed)
+    };
+
+    let (mut device, typed) = open(&from);
+    let refused = world.pool.seal_layer(captured, first).await.expect_err("written to");
+    assert_eq!((refused.code, refused.retry), ("disk_in_use", Retry::Soon));
+    assert!(Path::new(&from.0).exists());
+    drop(typed);
+    device.wait().expect("ended");
+    let (mut device, typed) = open(&to);
+    let refused = world.pool.abandon_successor(first, captured, second).await.expect_err("open");
+    assert_eq!((refused.code, refused.retry), ("disk_in_use", Retry::Never));
+    drop(typed);
+    device.wait().expect("ended");
+
+    world.pool.abandon_successor(first, captured, second).await.expect("nobody has written");
+    assert!(!Path::new(&to.0).exists());
 }
 
 #[tokio::test]

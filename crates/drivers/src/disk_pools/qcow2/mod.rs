@@ -458,6 +458,10 @@ impl Place {
         let remove = || {
             durable::remove(&next)?;
             self.disks_handle.sync_all()?;
+            if path.exists() {
+                // A sealing that was broken off has forbidden it.
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+            }
             durable::remove(&path)?;
             sync_folder(&self.layers)
         };
