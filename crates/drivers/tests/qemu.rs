@@ -658,10 +658,11 @@ async fn a_full_pool_in_the_middle_of_a_capture_loses_nothing() {
     // Halted again, now that the first disk has lost its name, it still notices that there is room.
     world.adb.shell(address, "head -c 3000000 /dev/urandom > /data/f");
     fill();
-    let _ = world.adb.on(address, &["shell", "sync"]).spawn().expect("adb");
+    let mut flush = world.adb.on(address, &["shell", "sync"]).spawn().expect("adb");
     until(&world.host, emulator, "halted", |phase| matches!(phase, Phase::Paused { .. })).await;
     fs::remove_file(&ballast).expect("room");
     world.is_ready(&captured.launch).await;
+    assert!(tokio::task::block_in_place(|| flush.wait()).expect("adb").success());
     world.host.remove(emulator).await.expect("removed");
     check(&captured.launch.volume);
 }

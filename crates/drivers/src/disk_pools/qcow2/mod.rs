@@ -260,7 +260,7 @@ impl Place {
         let digest = copy_with_digest(&original, &copy).map_err(failed)?;
         let (format, virtual_bytes) = judge(&copy).map_err(failed)?.map_err(refused)?;
         if format == Format::Qcow2 {
-            follow_tables(&copy).map_err(failed)?.map_err(refused)?;
+            follow_foreign_tables(&copy).map_err(failed)?.map_err(refused)?;
         }
         copy.set_permissions(fs::Permissions::from_mode(0o444)).map_err(failed)?;
         copy.sync_all().map_err(failed)?;
@@ -770,6 +770,9 @@ const OTHER_FORMATS: &[(&[u8], &str)] = &[
     (b"vhdxfile", "a VHDX file"),
     (b"QED\0", "a QED file"),
     (b"<<< ", "a VDI file"),
+    (b"WithoutFreeSpace", "a Parallels file"),
+    (b"WithouFreSpacExt", "a Parallels file"),
+    (b"Bochs Virtual HD Image", "a Bochs file"),
     (b"LUKS\xba\xbe", "encrypted"),
     (b"\x1f\x8b", "compressed"),
     (b"BZh", "compressed"),
@@ -790,30 +793,45 @@ fn judge(file: &File) -> io::Result<Result<(Format, u64), Fault>> {
     if let Some((_, kind)) = OTHER_FORMATS.iter().find(|(magic, _)| beginning.starts_with(magic)) {
         return Ok(Err(Fault(format!("it is {kind}; qcow2 and raw disks are taken"))));
     }
-    if length == 0 || !length.is_multiple_of(512) {
+    if length == 0 || !length.is_multiple_of(512) || length > format::LARGEST {
         return Ok(Err(Fault(format!("a raw disk of {length} bytes is not possible"))));
     }
     Ok(Ok((Format::Raw, length)))
 }
 
-/// Follows every table of a qcow2 file.
+/// Follows every table of a qcow2 file that was written by a QEMU of ours.
 fn follow_tables(file: &File) -> io::Result<Result<(), Fault>> {
+    follow(file, Walk::new)
+}
+
+/// As [`follow_tables`] for a file from outside, in which nothing may be wrong.
+fn follow_foreign_tables(file: &File) -> io::Result<Result<(), Fault>> {
+    follow(file, Walk::strict)
+}
+
+fn follow(file: &File, walk: fn(&Header, u64) -> Result<Walk, Fault>) -> io::Result<Result<(), Fault>> {
     let length = file.metadata()?.len();
-    let header = match read_header(file)? {
-        Ok(header) => header,
-        Err(fault) => return Ok(Err(fault)),
-    };
-    let mut walk = match Walk::new(&header, length) {
-        Ok(walk) => walk,
-        Err(fault) => return Ok(Err(fault)),
-    };
+    let judged = read_header(file)?.and_then(|header| walk(&header, length).map(|walk| (header, walk)));
+    match judged {
+        Ok((header, walk)) => follow_with(file, &header, walk),
+        Err(fault) => Ok(Err(fault)),
+    }
+}
+
+fn follow_with(file: &File, header: &Header, mut walk: Walk) -> io::Result<Result<(), Fault>> {
     let table = |offset: u64, bytes: u64| {
         let mut table = vec![0; usize::try_from(bytes).unwrap_or_default()];
         file.read_exact_at(&mut table, offset).map(|()| table)
     };
     let refcounts = u64::from(header.refcount_table_clusters) << header.cluster_bits;
-    if let Err(fault) = walk.refcount_blocks(&table(header.refcount_table_offset, refcounts)?) {
-        return Ok(Err(fault));
+    let blocks = match walk.refcount_blocks(&table(header.refcount_table_offset, refcounts)?) {
+        Ok(blocks) => blocks,
+        Err(fault) => return Ok(Err(fault)),
+    };
+    if walk.is_strict() {
+        for (number, offset) in blocks {
+            walk.refcounts(number, &table(offset, header.cluster_bytes())?);
+        }
     }
     let l2_tables = match walk.l2_tables(&table(header.l1_offset, u64::from(header.l1_entries) * 8)?) {
         Ok(tables) => tables,
@@ -824,7 +842,7 @@ fn follow_tables(file: &File) -> io::Result<Result<(), Fault>> {
             return Ok(Err(fault));
         }
     }
-    Ok(Ok(()))
+    Ok(walk.finish())
 }
 
 /// Copies without giving holes any room; where the file system can, the copy shares the original's blocks.
