@@ -546,6 +546,44 @@ async fn an_altered_and_a_broken_layer_are_told_apart() {
 }
 
 #[tokio::test]
+async fn a_byte_that_somebody_writes_into_a_captured_layer_is_noticed() {
+    let world = World::new();
+    let (below, first, captured, second) = (layer(), disk(), layer(), disk());
+    let source = LayerSource::File(images().join("phone.qcow2"));
+    world.pool.ensure_layer(below, &source).await.expect("taken");
+    let volume = world.pool.ensure_disk(first, below).await.expect("made");
+    tool("qemu-io", &["-f", "qcow2", "-c", "write -P 7 1G 1M"], Path::new(&volume.0));
+    let next = world.pool.ensure_successor(first, captured, second).await.expect("made");
+    let facts = world.pool.seal_layer(captured, first).await.expect("sealed");
+    tool("qemu-io", &["-f", "qcow2", "-c", "write -P 8 1G 4k"], Path::new(&next.0));
+    let verify = async || world.pool.verify_layer(captured, &facts.digest).await.expect("looked at");
+    assert_eq!(verify().await, Integrity::Sound, "its successor is another file");
+
+    let path = world.layer_file(captured);
+    let at = fs::read(&path).expect("a layer").windows(64).position(|bytes| bytes == [7; 64]);
+    let file = fs::File::options().write(true).open(&path).expect("a file");
+    file.write_all_at(b"x", at.expect("data") as u64).expect("written");
+
+    assert!(qemu_img(&["check"], &path).contains("No errors were found"), "QEMU itself sees nothing");
+    assert_eq!(verify().await, Integrity::Altered);
+}
+
+#[tokio::test]
+async fn a_pool_has_one_name_for_a_disk_however_its_folder_was_called() {
+    let world = World::new();
+    let (below, id) = (layer(), disk());
+    let source = LayerSource::File(images().join("phone.qcow2"));
+    world.pool.ensure_layer(below, &source).await.expect("taken");
+    let volume = world.pool.ensure_disk(id, below).await.expect("made");
+    let link = world.path("link");
+    std::os::unix::fs::symlink(world.path("pool"), &link).expect("a link");
+
+    let pool = Qcow2Pool::open("local", &link).expect("a pool");
+
+    assert_eq!(pool.ensure_disk(id, below).await.expect("there"), volume);
+}
+
+#[tokio::test]
 async fn what_a_kill_or_a_power_cut_left_is_swept_or_finished() {
     let world = World::new();
     let (below, id, other) = (layer(), disk(), disk());

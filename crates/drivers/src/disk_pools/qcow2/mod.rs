@@ -92,26 +92,22 @@ impl Format {
 impl Qcow2Pool {
     /// Opens the pool in a folder, which is made if it is not there, and sweeps what an earlier process left unfinished.
     pub fn open(name: &str, folder: &Path) -> DriverResult<Qcow2Pool> {
-        let [layers, disks] = ["layers", "disks"].map(|name| folder.join(name));
         let open = || {
-            for folder in [&layers, &disks] {
-                durable::make_folder(folder)?;
-                sweep(folder)?;
+            for within in ["layers", "disks"].map(|name| folder.join(name)) {
+                durable::make_folder(&within)?;
+                sweep(&within)?;
             }
-            File::open(&disks)
+            Place::new(folder)
         };
-        let disks_handle =
+        let place =
             open().map_err(|error| io_error(&format!("open the pool in {}", folder.display()), error))?;
-        let place = Place { layers, disks, disks_handle, prepared: AtomicU64::new(0) };
         Ok(Qcow2Pool { name: name.to_owned(), place: Arc::new(place), imports: tokio::sync::Mutex::new(()) })
     }
 
     /// The pool of a server that may be at work: nothing is made, and nothing is swept.
     pub fn join(name: &str, folder: &Path) -> DriverResult<Qcow2Pool> {
-        let [layers, disks] = ["layers", "disks"].map(|name| folder.join(name));
-        let disks_handle = File::open(&disks)
+        let place = Place::new(folder)
             .map_err(|error| io_error(&format!("look into the pool in {}", folder.display()), error))?;
-        let place = Place { layers, disks, disks_handle, prepared: AtomicU64::new(0) };
         Ok(Qcow2Pool { name: name.to_owned(), place: Arc::new(place), imports: tokio::sync::Mutex::new(()) })
     }
 
@@ -197,6 +193,14 @@ impl DiskPool for Qcow2Pool {
 }
 
 impl Place {
+    fn new(folder: &Path) -> io::Result<Place> {
+        // A running device tells its disk by the name it was given, so the name must not depend on how the folder was.
+        let folder = fs::canonicalize(folder)?;
+        let [layers, disks] = ["layers", "disks"].map(|name| folder.join(name));
+        let disks_handle = File::open(&disks)?;
+        Ok(Place { layers, disks, disks_handle, prepared: AtomicU64::new(0) })
+    }
+
     fn layer_file(&self, layer: LayerId) -> Option<(Format, PathBuf)> {
         Format::ALL
             .into_iter()
@@ -415,6 +419,11 @@ impl Place {
                 let message = format!("{disk} is not in the pool");
                 return Err(DriverError::new(Retry::Later, "disk_missing", message).with_cause(error));
             }
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+                let message =
+                    "the pool's layers and disks are on two file systems; a capture needs them on one";
+                return Err(DriverError::new(Retry::Never, "pool_divided", message).with_cause(error));
+            }
             Err(error) => return Err(failed(error)),
         };
         // A disk that names its layer must not outlive the layer's name.
@@ -607,7 +616,8 @@ impl Place {
                     "layers" => self.list_layer(&entry, &name, &mut sealed, &mut contents),
                     _ => list_disk(&entry, &name, &sealed, &mut contents),
                 };
-                if !known && !is_prepared(&name) {
+                // Looked at again: it may have got another name meanwhile, or none.
+                if !known && !is_prepared(&name) && fs::symlink_metadata(entry.path()).is_ok() {
                     contents.strangers.push(format!("{within}/{name}"));
                 }
             }
