@@ -1,16 +1,14 @@
 //! A durable clone of a disk against `qemu-img create -b`, on a short lineage and on a long one.
 
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use paddock_drivers::clock::SystemClock;
 use paddock_drivers::disk_pools::qcow2::Qcow2Pool;
-use paddock_drivers::disk_pools::qcow2::format::{Backing, Overlay};
 use paddock_drivers::random::OsRandom;
-use paddock_model::drivers::disk_pools::DiskPool;
+use paddock_model::drivers::disk_pools::{DiskPool, LayerSource};
 use paddock_model::layers::{DiskId, LayerId};
 use paddock_model::ports::Clock;
 
@@ -27,7 +25,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Row>> {
     let folder = bench.folder("clone")?;
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let pool = Qcow2Pool::open("bench", &folder)?;
-    let [short, long] = [lineage(&folder, SHORT)?, lineage(&folder, LONG)?];
+    let [short, long] = [lineage(&runtime, &pool, &folder, SHORT)?, lineage(&runtime, &pool, &folder, LONG)?];
 
     let (mut at_short, mut at_long, mut flat) = (Pairs::default(), Pairs::default(), Pairs::default());
     let mut flush = Pairs::default();
@@ -97,28 +95,31 @@ fn qemu_img(folder: &Path, layer: LayerId) -> Result<Duration> {
     Ok(took)
 }
 
-/// So many layers, each on the one before; the topmost.
-fn lineage(folder: &Path, depth: usize) -> Result<LayerId> {
+/// So many layers that were disks, each on the one before; the topmost.
+fn lineage(
+    runtime: &tokio::runtime::Runtime,
+    pool: &Qcow2Pool,
+    folder: &Path,
+    depth: usize,
+) -> Result<LayerId> {
+    let layer = || LayerId::new(SystemClock::default().now(), &OsRandom::default());
+    let disk = || DiskId::new(SystemClock::default().now(), &OsRandom::default());
     let base = folder.join("base.raw");
     std::fs::File::create(&base)?.set_len(DISK_BYTES)?;
-    let mut below = Backing { name: "../base.raw".to_owned(), format: Some("raw".to_owned()) };
-    let mut topmost = None;
-    for _ in 0..depth {
-        let layer = LayerId::new(SystemClock::default().now(), &OsRandom::default());
-        write(&Overlay::new(DISK_BYTES, &below)?, &folder.join(format!("layers/{layer}.qcow2")))?;
-        below = Backing { name: format!("../layers/{layer}.qcow2"), format: Some("qcow2".to_owned()) };
-        topmost = Some(layer);
-    }
-    topmost.context("a lineage has at least one layer")
-}
-
-fn write(overlay: &Overlay, path: &PathBuf) -> Result<()> {
-    let file = std::fs::File::create_new(path)?;
-    file.set_len(overlay.file_bytes)?;
-    for (offset, bytes) in &overlay.pieces {
-        file.write_all_at(bytes, *offset)?;
-    }
-    Ok(())
+    runtime.block_on(async {
+        let (mut topmost, mut top) = (layer(), disk());
+        pool.ensure_layer(topmost, &LayerSource::File(base)).await?;
+        pool.ensure_disk(top, topmost).await?;
+        for _ in 0..depth {
+            let next = disk();
+            topmost = layer();
+            pool.ensure_successor(top, topmost, next).await?;
+            pool.seal_layer(topmost, top).await?;
+            top = next;
+        }
+        pool.remove_disk(top).await?;
+        Ok(topmost)
+    })
 }
 
 #[cfg(test)]
@@ -130,7 +131,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let pool = Qcow2Pool::open("bench", folder.path()).expect("a pool");
-        let layer = lineage(folder.path(), 3).expect("a lineage");
+        let layer = lineage(&runtime, &pool, folder.path(), 3).expect("a lineage");
 
         assert!(!clone(&runtime, &pool, layer).expect("cloned").is_zero());
         assert!(!qemu_img(folder.path(), layer).expect("cloned").is_zero());

@@ -399,7 +399,7 @@ async fn a_device_moves_from_disk_to_disk(world: Host) {
     let image = host.ensure_image(&profile).await.expect("an image");
     let launch = launch(&image.name, &volume, Vec::new());
     let emulator = launch.emulator;
-    let patience = Duration::from_secs(10);
+    let patience = Duration::from_secs(20);
     assert_eq!(host.volume(emulator).await.expect("asked"), None);
     let absent = Switch { emulator, from: volume.clone(), to: volume.clone(), patience };
     assert_eq!(host.switch(&absent).await.expect_err("absent").code, "device_missing");

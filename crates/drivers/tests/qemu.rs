@@ -11,10 +11,15 @@ use std::time::{Duration, Instant};
 
 use paddock_drivers::disk_pools::qcow2::Qcow2Pool;
 use paddock_drivers::emulator_hosts::qemu::QemuHost;
+use paddock_drivers::emulator_hosts::qemu::arguments::{self, BlockNode};
+use paddock_drivers::emulator_hosts::qemu::control::Control;
+use paddock_drivers::emulator_hosts::qemu::qmp::Qmp;
 use paddock_model::devices::Phase;
+use paddock_model::drivers::Retry;
 use paddock_model::drivers::disk_pools::{DiskPool, LayerSource, Volume};
-use paddock_model::drivers::emulator_hosts::{Channel, EmulatorHost, Launch};
+use paddock_model::drivers::emulator_hosts::{Channel, Consistency, EmulatorHost, Launch, Switch};
 use paddock_model::emulators::EmulatorId;
+use paddock_model::layers::{DiskId, LayerId};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use world::{
@@ -356,6 +361,310 @@ async fn what_cannot_start_says_why() {
     assert_eq!(code, "failed");
     assert!(message.contains("qcow2"), "{message}");
     world.host.remove(good.emulator).await.expect("removed");
+}
+
+/// A device with the pool that holds its disks.
+struct Captured {
+    pool: Qcow2Pool,
+    launch: Launch,
+    disk: DiskId,
+}
+
+impl World {
+    async fn captured(&self) -> Captured {
+        let pool = Qcow2Pool::open("local", &self.folder.path().join("pool")).expect("a pool");
+        self.captured_in(pool).await
+    }
+
+    async fn captured_in(&self, pool: Qcow2Pool) -> Captured {
+        let image = self.host.ensure_image(&images().join("phone.profile.json")).await.expect("an image");
+        let (below, id) = (layer(), disk());
+        let source = LayerSource::File(images().join("phone.qcow2"));
+        pool.ensure_layer(below, &source).await.expect("a layer");
+        let volume = pool.ensure_disk(id, below).await.expect("a disk");
+        Captured { pool, launch: launch(&image.name, &volume, vec![self.adb.key()]), disk: id }
+    }
+
+    async fn starts(&self, launch: &Launch) {
+        self.host.ensure(launch).await.expect("started");
+        self.is_ready(launch).await;
+        let said = self.adb.connect(launch.address);
+        assert!(said.starts_with("connected to"), "{said}");
+    }
+
+    /// Something that writes without a pause, until it is dropped.
+    fn load(&self, launch: &Launch) -> Load {
+        let line = "while :; do head -c 400000 /dev/urandom > /data/load; sync; done";
+        let mut command = self.adb.on(launch.address, &["shell", line]);
+        Load(command.stdin(Stdio::piped()).spawn().expect("adb"))
+    }
+}
+
+struct Load(std::process::Child);
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Captured {
+    /// What the device has written so far becomes this layer, and it goes on on a new disk.
+    async fn capture(&mut self, host: &QemuHost) -> (LayerId, Consistency) {
+        let (captured, next) = (layer(), disk());
+        let switch = self.successor(captured, next).await;
+        let begun = Instant::now();
+        let consistency = host.switch(&switch).await.expect("moved");
+        println!("moved to another disk in {:?}: {consistency:?}", begun.elapsed());
+        assert_eq!(host.volume(self.launch.emulator).await.expect("asked").as_ref(), Some(&switch.to));
+        self.pool.seal_layer(captured, self.disk).await.expect("sealed");
+        (self.launch.volume, self.disk) = (switch.to, next);
+        (captured, consistency)
+    }
+
+    async fn successor(&self, captured: LayerId, next: DiskId) -> Switch {
+        let to = self.pool.ensure_successor(self.disk, captured, next).await.expect("a successor");
+        let (emulator, from) = (self.launch.emulator, self.launch.volume.clone());
+        Switch { emulator, from, to, patience: Duration::from_secs(20) }
+    }
+
+    async fn clone_of(&self, below: LayerId) -> Launch {
+        let volume = self.pool.ensure_disk(disk(), below).await.expect("a clone");
+        Launch { incarnation: 1, ..launch(&self.launch.image, &volume, self.launch.adb_keys.clone()) }
+    }
+}
+
+fn check(volume: &Volume) {
+    let checked = Command::new("qemu-img").args(["check", "-U"]).arg(&volume.0).output().expect("qemu-img");
+    // 3 stands for room that is taken in vain, which a kill may leave.
+    assert!(matches!(checked.status.code(), Some(0 | 3)), "{checked:?}");
+}
+
+fn lineage(volume: &Volume) -> usize {
+    let arguments = ["info", "-U", "--backing-chain", "--output=json"];
+    let told = Command::new("qemu-img").args(arguments).arg(&volume.0).output().expect("qemu-img");
+    assert!(told.status.success(), "{told:?}");
+    serde_json::from_slice::<Value>(&told.stdout).expect("JSON").as_array().expect("a chain").len()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_is_captured_while_it_writes_and_notices_nothing() {
+    let mut world = World::new();
+    let mut captured = world.captured().await;
+    let (emulator, address) = (captured.launch.emulator, captured.launch.address);
+    world.starts(&captured.launch).await;
+    let pid = world.host.pid(emulator);
+    let mut shell = world.adb.on(address, &["shell", "cat"]);
+    let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("adb");
+    let (mut typed, mut shown) =
+        (shell.stdin.take().expect("input"), BufReader::new(shell.stdout.take().expect("output")).lines());
+    let mut echo = |word: &str| {
+        writeln!(typed, "{word}").expect("typed");
+        assert_eq!(shown.next().expect("a line").expect("text"), word);
+    };
+    let load = world.load(&captured.launch);
+
+    let mut layers = Vec::new();
+    for number in 0..4 {
+        echo(&format!("before {number}"));
+        world.adb.shell(address, &format!("echo {number} > /data/n{number}"));
+        if number == 3 {
+            world.reopen();
+            world.is_ready(&captured.launch).await;
+        }
+        let (layer, consistency) = captured.capture(&world.host).await;
+        assert_eq!(consistency, Consistency::Filesystem, "capture {number}");
+        layers.push(layer);
+        echo(&format!("after {number}"));
+        let sealed = world.folder.path().join(format!("pool/layers/{}.qcow2", layers[number]));
+        check(&Volume(sealed.display().to_string()));
+        assert_eq!(lineage(&captured.launch.volume), number + 3);
+    }
+    world.adb.shell(address, "echo later > /data/later");
+    drop(load);
+    assert_eq!(world.host.pid(emulator), pid);
+    let _ = shell.kill();
+    let _ = shell.wait();
+
+    // A clone of each holds what was written before it, and nothing else; nothing had to be mended.
+    for number in [0, 3] {
+        let clone = captured.clone_of(layers[number]).await;
+        world.starts(&clone).await;
+        let numbers: Vec<String> = (0..=number).map(|number| number.to_string()).collect();
+        let (found, expected) = (world.adb.shell(clone.address, "cat /data/n*"), numbers.join("\n"));
+        assert_eq!(found, expected);
+        let kernel = world.adb.shell(clone.address, "dmesg");
+        assert!(kernel.contains("EXT4-fs") && !kernel.contains("recovery complete"), "{kernel}");
+        world.host.remove(clone.emulator).await.expect("removed");
+    }
+    // The device itself goes on, on its last disk.
+    world.host.remove(emulator).await.expect("removed");
+    world.starts(&captured.launch).await;
+    assert_eq!(world.adb.shell(address, "cat /data/n0 /data/n3 /data/later"), "0\n3\nlater");
+    world.host.remove(emulator).await.expect("removed");
+    check(&captured.launch.volume);
+    let listed = captured.pool.list().await.expect("listed");
+    assert_eq!((listed.layers.len(), listed.strangers.len()), (5, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_that_is_killed_while_it_moves_goes_on_from_its_new_disk() {
+    let world = World::new();
+    let mut captured = world.captured().await;
+    let emulator = captured.launch.emulator;
+    for (round, delay) in [0, 40, 100, 140, 200].into_iter().enumerate() {
+        world.starts(&captured.launch).await;
+        let address = captured.launch.address;
+        world.adb.shell(address, &format!("echo {round} > /data/n{round}; sync"));
+        let load = world.load(&captured.launch);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let (captured_layer, next) = (layer(), disk());
+        let switch = captured.successor(captured_layer, next).await;
+        let pid = world.host.pid(emulator).expect("a pid");
+
+        let (moved, ()) = tokio::join!(world.host.switch(&switch), async {
+            tokio::time::sleep(Duration::from_millis(delay)).await;
+            signal(pid, "KILL");
+        });
+
+        println!("killed after {delay} ms: {:?}", moved.as_ref().map_err(|error| error.code));
+        assert!(moved.as_ref().err().is_none_or(|error| error.code == "device_silent"), "{moved:?}");
+        until(&world.host, emulator, "the end", |phase| matches!(phase, Phase::Exited { .. })).await;
+        drop(load);
+        assert_eq!(world.host.volume(emulator).await.expect("asked"), None);
+        check(&switch.from);
+        check(&switch.to);
+        // Right whether or not it had moved.
+        captured.pool.seal_layer(captured_layer, captured.disk).await.expect("sealed");
+        (captured.launch.volume, captured.disk) = (switch.to, next);
+        world.starts(&captured.launch).await;
+        let numbers: Vec<String> = (0..=round).map(|number| number.to_string()).collect();
+        assert_eq!(world.adb.shell(address, "cat /data/n*"), numbers.join("\n"));
+    }
+    world.host.remove(emulator).await.expect("removed");
+    assert_eq!(lineage(&captured.launch.volume), 7);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_that_was_broken_off_is_finished_by_whoever_comes_next() {
+    let mut world = World::new();
+    let mut captured = world.captured().await;
+    let emulator = captured.launch.emulator;
+
+    // While it boots nobody can hold it still, and it comes up all the same.
+    world.host.ensure(&captured.launch).await.expect("started");
+    let (_, consistency) = captured.capture(&world.host).await;
+    assert_eq!(consistency, Consistency::Crash);
+    world.is_ready(&captured.launch).await;
+
+    // Killed after the new disk was opened and the device frozen, but not moved.
+    let folder = world.device_folder(&captured.launch);
+    let (next_layer, next) = (layer(), disk());
+    let switch = captured.successor(next_layer, next).await;
+    let another = world.folder.path().join("another host");
+    drop(std::mem::replace(&mut world.host, open_host(&another)));
+    let patience = Duration::from_secs(10);
+    {
+        let (qmp, _events) = Qmp::open(&folder, patience).await.expect("a monitor");
+        let node = arguments::successor(&BlockNode { disk: 0, turn: 2 }, &switch.to.0);
+        qmp.add_block_node(node, patience).await.expect("added");
+        let (control, _events) = Control::open(&folder).await.expect("an agent");
+        control.freeze(Duration::from_secs(60)).await.expect("frozen");
+    }
+    world.host = open_host(&world.folder.path().join("host"));
+    assert_eq!(world.host.volume(emulator).await.expect("asked").as_ref(), Some(&switch.from));
+    // Open in the device, it is not taken back from under it.
+    let refused = captured.pool.abandon_successor(captured.disk, next_layer, next).await;
+    assert_eq!(refused.expect_err("open").code, "disk_in_use");
+    let refused = captured.pool.seal_layer(next_layer, captured.disk).await.expect_err("written to");
+    assert_eq!((refused.code, refused.retry), ("disk_in_use", Retry::Soon));
+    // Frozen by somebody else, it did not hold still for this one; and it is thawed afterwards.
+    assert_eq!(world.host.switch(&switch).await.expect("moved"), Consistency::Crash);
+    assert_eq!(world.host.volume(emulator).await.expect("asked").as_ref(), Some(&switch.to));
+    captured.pool.seal_layer(next_layer, captured.disk).await.expect("sealed");
+    (captured.launch.volume, captured.disk) = (switch.to, next);
+    world.adb.connect(captured.launch.address);
+    world.adb.shell(captured.launch.address, "echo thawed > /data/thawed; sync");
+
+    // A disk that is not there, or is none, leaves everything as it was.
+    let (from, patience) = (captured.launch.volume.clone(), Duration::from_secs(10));
+    let no_disk = world.folder.path().join("no disk");
+    fs::write(&no_disk, "x").expect("written");
+    for (to, code) in
+        [("/absent".to_owned(), "volume_missing"), (no_disk.display().to_string(), "switch_refused")]
+    {
+        let switch = Switch { emulator, from: from.clone(), to: Volume(to), patience };
+        assert_eq!(world.host.switch(&switch).await.expect_err("no disk").code, code);
+        assert_eq!(world.host.volume(emulator).await.expect("asked").as_ref(), Some(&from));
+        world.adb.shell(captured.launch.address, "echo written > /data/written; sync");
+    }
+
+    // A device that stands still is told of as silent, and has moved or not by its own word once it goes on.
+    let switch = captured.successor(layer(), disk()).await;
+    let pid = world.host.pid(emulator).expect("a pid");
+    signal(pid, "STOP");
+    assert_eq!(world.host.switch(&switch).await.expect_err("silent").code, "device_silent");
+    assert_eq!(world.host.volume(emulator).await.expect_err("silent").code, "device_silent");
+    signal(pid, "CONT");
+    world.is_ready(&captured.launch).await;
+    assert_eq!(world.host.volume(emulator).await.expect("asked").as_ref(), Some(&from));
+    assert_eq!(world.host.switch(&switch).await.expect("moved"), Consistency::Filesystem);
+    world.host.remove(emulator).await.expect("removed");
+    check(&switch.to);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_pool_in_the_middle_of_a_capture_loses_nothing() {
+    let world = World::new();
+    let small = SmallDisk::new("60M");
+    let mut captured = world.captured_in(Qcow2Pool::open("local", small.path()).expect("a pool")).await;
+    let (emulator, address) = (captured.launch.emulator, captured.launch.address);
+    world.starts(&captured.launch).await;
+    let ballast = small.path().join("ballast");
+    let fill = || {
+        let mut file = fs::File::create(&ballast).expect("a file");
+        while file.write_all(&[1; 4096]).is_ok() {}
+    };
+    let before = captured.pool.list().await.expect("listed");
+
+    // No room for a successor: nothing is left of the attempt.
+    fill();
+    let refused = captured.pool.ensure_successor(captured.disk, layer(), disk()).await.expect_err("no room");
+    assert_eq!((refused.code, refused.retry), ("no_space", Retry::Later));
+    let after = captured.pool.list().await.expect("listed");
+    assert_eq!((after.layers.len(), after.disks.len()), (before.layers.len(), before.disks.len()));
+    fs::remove_file(&ballast).expect("room");
+
+    // No room for what the device has yet to write: it is halted, and the move waits for nobody.
+    let (captured_layer, next) = (layer(), disk());
+    let mut switch = captured.successor(captured_layer, next).await;
+    switch.patience = Duration::from_secs(3);
+    world.adb.shell(address, "head -c 3000000 /dev/urandom > /data/f; sha256sum /data/f > /data/sum");
+    fill();
+    let moved = world.host.switch(&switch).await;
+    println!("{:?}", moved.as_ref().map_err(|error| error.code));
+    let now = world.host.volume(emulator).await.expect("asked").expect("it runs");
+    assert_eq!(now == switch.to, moved.is_ok());
+    assert!(matches!(moved, Ok(Consistency::Crash) | Err(_)), "{moved:?}");
+    fs::remove_file(&ballast).expect("room");
+    world.is_ready(&captured.launch).await;
+    assert_eq!(world.adb.shell(address, "cd /data && sync && sha256sum -c sum"), "/data/f: OK");
+    if moved.is_err() {
+        assert_eq!(world.host.switch(&switch).await.expect("moved"), Consistency::Filesystem);
+    }
+    captured.pool.seal_layer(captured_layer, captured.disk).await.expect("sealed");
+    (captured.launch.volume, captured.disk) = (switch.to, next);
+    // Halted again, now that the first disk has lost its name, it still notices that there is room.
+    world.adb.shell(address, "head -c 3000000 /dev/urandom > /data/f");
+    fill();
+    let mut flush = world.adb.on(address, &["shell", "sync"]).spawn().expect("adb");
+    until(&world.host, emulator, "halted", |phase| matches!(phase, Phase::Paused { .. })).await;
+    fs::remove_file(&ballast).expect("room");
+    world.is_ready(&captured.launch).await;
+    assert!(tokio::task::block_in_place(|| flush.wait()).expect("adb").success());
+    world.host.remove(emulator).await.expect("removed");
+    check(&captured.launch.volume);
 }
 
 /// What the test below runs in another process, to be killed: it starts a device, as a daemon would.

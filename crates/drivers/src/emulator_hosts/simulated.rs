@@ -449,6 +449,39 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_move_fails_before_or_after_it_or_ends_the_device() {
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..200 {
+            let faults = FaultRates { soon: 0.2, crash: 0.2, ..FaultRates::default() };
+            let settings = SimulatedHostSettings { seed, faults, ..Default::default() };
+            let host = SimulatedHost::new(settings);
+            if host.ensure(&launch(1)).await.is_err() {
+                continue;
+            }
+            let (from, to) = (launch(1).volume, Volume("simulated:y".to_owned()));
+            let patience = Duration::from_secs(1);
+            let switch =
+                Switch { emulator: launch(1).emulator, from: from.clone(), to: to.clone(), patience };
+
+            let told = host.switch(&switch).await.map(drop).map_err(|error| error.code);
+
+            let volume = loop {
+                if let Ok(volume) = host.volume(switch.emulator).await {
+                    break volume;
+                }
+            };
+            seen.insert((told, volume.map(|volume| volume == to)));
+        }
+        let expected = [
+            (Ok(()), Some(true)),
+            (Err("device_silent"), None),
+            (Err("host_busy"), Some(false)),
+            (Err("host_busy"), Some(true)),
+        ];
+        assert_eq!(seen, expected.into());
+    }
+
+    #[tokio::test]
     async fn a_device_that_crashes_says_so() {
         let faults = FaultRates { crash: 1.0, ..FaultRates::default() };
         let within = Duration::from_millis(20);

@@ -32,6 +32,19 @@ const V3_LENGTH: usize = 104;
 const WRITTEN_LENGTH: usize = 112;
 const REFCOUNT_ORDER: u32 = 4;
 const OFFSET_BITS: u64 = 0x00ff_ffff_ffff_fe00;
+/// Set in an entry exactly if the cluster that it names has no other user.
+const COPIED: u64 = 1 << 63;
+const COMPRESSED: u64 = 1 << 62;
+const ALL_ZERO: u64 = 1;
+const L1_RESERVED: u64 = 0x7f00_0000_0000_01ff;
+const L2_RESERVED: u64 = 0x3f00_0000_0000_01fe;
+const REFCOUNT_TABLE_RESERVED: u64 = 0x1ff;
+const MAX_REFCOUNT_ORDER: u32 = 6;
+const BITMAPS: u32 = 0x2385_2875;
+/// What a look at every cluster can cost in memory is bounded by their number.
+const MAX_CLUSTERS: u64 = 1 << 26;
+/// No image from outside is larger, and none pretends to be a larger disk: to read even a hole takes its time.
+pub const LARGEST: u64 = 2 << 40;
 
 /// Why a file is not what it should be, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +71,7 @@ pub struct Header {
     pub backing: Option<Backing>,
     pub encrypted: bool,
     pub snapshots: u32,
+    pub snapshots_offset: u64,
     pub l1_entries: u32,
     pub l1_offset: u64,
     pub refcount_table_offset: u64,
@@ -65,7 +79,9 @@ pub struct Header {
     pub incompatible: u64,
     pub autoclear: u64,
     pub compression: u8,
+    pub refcount_order: u32,
     pub names_data_file: bool,
+    pub bitmaps: bool,
 }
 
 /// The file below this one.
@@ -105,8 +121,10 @@ impl Header {
             return fault(format!("clusters of 2^{cluster_bits} bytes are not possible"));
         }
         let (mut incompatible, mut autoclear, mut compression, mut length) = (0, 0, 0, V2_LENGTH);
+        let mut refcount_order = REFCOUNT_ORDER;
         if version == 3 {
             (incompatible, autoclear) = (long(bytes, 72)?, long(bytes, 88)?);
+            refcount_order = word(bytes, 96)?;
             length = word(bytes, 100)? as usize;
             if length < V3_LENGTH || length % 8 != 0 || length > 1 << cluster_bits {
                 return fault(format!("a header of {length} bytes is not possible"));
@@ -116,7 +134,8 @@ impl Header {
                     *bytes.get(V3_LENGTH).ok_or_else(|| Fault("the header is cut off".to_owned()))?;
             }
         }
-        let (format, names_data_file, encryption) = extensions(bytes, length, cluster_bits)?;
+        let Extensions { format, names_data_file, encryption, bitmaps } =
+            Extensions::read(bytes, length, cluster_bits)?;
         Ok(Header {
             version,
             virtual_bytes: long(bytes, 24)?,
@@ -124,6 +143,7 @@ impl Header {
             backing: backing(bytes, cluster_bits, format)?,
             encrypted: word(bytes, 32)? != 0 || encryption,
             snapshots: word(bytes, 60)?,
+            snapshots_offset: long(bytes, 64)?,
             l1_entries: word(bytes, 36)?,
             l1_offset: long(bytes, 40)?,
             refcount_table_offset: long(bytes, 48)?,
@@ -131,7 +151,9 @@ impl Header {
             incompatible,
             autoclear,
             compression,
+            refcount_order,
             names_data_file,
+            bitmaps,
         })
     }
 
@@ -159,6 +181,13 @@ impl Header {
                 "it stands on another file, {:?}; make it whole with `qemu-img convert -O qcow2`",
                 backing.name
             ));
+        }
+        if self.virtual_bytes > LARGEST || file_bytes > LARGEST {
+            let bytes = self.virtual_bytes.max(file_bytes);
+            return fault(format!("{bytes} bytes are more than the {LARGEST} that an image may have"));
+        }
+        if self.bitmaps {
+            return fault("it has dirty bitmaps inside; leave them out with `qemu-img convert -O qcow2`");
         }
         self.is_sound(file_bytes)
     }
@@ -190,6 +219,10 @@ impl Header {
         if self.snapshots != 0 {
             return fault("it has snapshots inside; leave them out with `qemu-img convert -O qcow2`");
         }
+        // QEMU looks at the place even if there is nothing to find.
+        if !self.snapshots_offset.is_multiple_of(self.cluster_bytes()) || self.snapshots_offset >> 62 != 0 {
+            return fault("its snapshots are in an impossible place");
+        }
         if self.extended_l2() && self.cluster_bits < 14 {
             return fault("its clusters are too small for extended L2 entries");
         }
@@ -202,6 +235,9 @@ impl Header {
             return fault(format!("an L1 table of {} entries does not fit its disk", self.l1_entries));
         }
         self.is_inside("the L1 table", self.l1_offset, self.l1_bytes(), file_bytes)?;
+        if self.refcount_order > MAX_REFCOUNT_ORDER {
+            return fault(format!("refcounts of 2^{} bits are not possible", self.refcount_order));
+        }
         let refcounts = u64::from(self.refcount_table_clusters) << self.cluster_bits;
         if refcounts == 0 || refcounts > MAX_L1_BYTES {
             return fault("the refcount table's size is not possible");
@@ -237,50 +273,94 @@ fn backing(bytes: &[u8], cluster_bits: u32, format: Option<String>) -> Result<Op
     Ok(Some(Backing { name: name.to_owned(), format }))
 }
 
-/// The format of the file below, whether another file is named for the data, and whether there is a key.
-fn extensions(bytes: &[u8], mut at: usize, cluster_bits: u32) -> Result<(Option<String>, bool, bool), Fault> {
-    let (mut format, mut data_file, mut encryption) = (None, false, false);
-    let end = bytes.len().min(1 << cluster_bits);
-    // A version 2 file without extensions may be cut off right behind its header.
-    while at + 8 <= end {
-        let (kind, length) = (word(bytes, at)?, word(bytes, at + 4)? as usize);
-        if kind == 0 {
-            break;
+/// What follows the header.
+#[derive(Default)]
+struct Extensions {
+    /// Of the file below.
+    format: Option<String>,
+    names_data_file: bool,
+    encryption: bool,
+    bitmaps: bool,
+}
+
+impl Extensions {
+    fn read(bytes: &[u8], mut at: usize, cluster_bits: u32) -> Result<Extensions, Fault> {
+        let mut found = Extensions::default();
+        let cluster = 1 << cluster_bits;
+        let end = bytes.len().min(cluster);
+        while at + 8 <= end {
+            let (kind, length) = (word(bytes, at)?, word(bytes, at + 4)? as usize);
+            let data = (at + 8).checked_add(length).and_then(|last| bytes[..end].get(at + 8..last));
+            let Some(data) = data else {
+                return fault("an extension of the header is cut off");
+            };
+            match kind {
+                0 => return Ok(found),
+                BACKING_FORMAT => found.format = Some(String::from_utf8_lossy(data).into_owned()),
+                EXTERNAL_DATA_NAME => found.names_data_file = true,
+                ENCRYPTION => found.encryption = true,
+                BITMAPS => found.bitmaps = true,
+                _ => {}
+            }
+            at += 8 + length.next_multiple_of(8);
         }
-        let Some(data) = (at + 8).checked_add(length).and_then(|end| bytes.get(at + 8..end)) else {
+        // A file without extensions may end right behind its header; others may hold more than was looked at.
+        if bytes.len() >= HEADER_BYTES && end < cluster {
             return fault("an extension of the header is cut off");
-        };
-        match kind {
-            BACKING_FORMAT => format = Some(String::from_utf8_lossy(data).into_owned()),
-            EXTERNAL_DATA_NAME => data_file = true,
-            ENCRYPTION => encryption = true,
-            _ => {}
         }
-        at += 8 + length.next_multiple_of(8);
+        Ok(found)
     }
-    Ok((format, data_file, encryption))
 }
 
 /// Follows the tables of a file from cluster to cluster and finds what lies outside, overlaps, or runs in a circle.
+///
+/// To be called in the order of the methods.
 pub struct Walk {
     header: Header,
     file_bytes: u64,
     /// One bit a cluster of the file: it holds the header or a table.
     tables: Vec<u64>,
+    refcounts: Option<Refcounts>,
+}
+
+/// How often each cluster is used, by the file's own word and by what was found.
+struct Refcounts {
+    told: Vec<u16>,
+    found: Vec<u16>,
 }
 
 impl Walk {
+    /// For a file that was written by a QEMU of ours; what may happen in the middle of a write is no fault.
     pub fn new(header: &Header, file_bytes: u64) -> Result<Walk, Fault> {
+        Walk::begin(header, file_bytes, false)
+    }
+
+    /// For a file from outside: every cluster must be used as often as the file says, or less.
+    pub fn strict(header: &Header, file_bytes: u64) -> Result<Walk, Fault> {
+        Walk::begin(header, file_bytes, true)
+    }
+
+    fn begin(header: &Header, file_bytes: u64, strict: bool) -> Result<Walk, Fault> {
         header.is_sound(file_bytes)?;
         let clusters = file_bytes.div_ceil(header.cluster_bytes());
-        let words =
-            usize::try_from(clusters.div_ceil(64)).map_err(|_| Fault("it is too large".to_owned()))?;
-        let mut walk = Walk { header: header.clone(), file_bytes, tables: vec![0; words] };
+        let count = usize::try_from(clusters).ok().filter(|_| clusters <= MAX_CLUSTERS);
+        let Some(count) = count else {
+            return fault(format!(
+                "{clusters} clusters are too many; make them larger with `qemu-img convert -O qcow2`"
+            ));
+        };
+        let refcounts = strict.then(|| Refcounts { told: vec![0; count], found: vec![0; count] });
+        let tables = vec![0; count.div_ceil(64)];
+        let mut walk = Walk { header: header.clone(), file_bytes, tables, refcounts };
         walk.claim("the header", 0, 1)?;
         walk.claim("the L1 table", header.l1_offset, header.l1_bytes())?;
         let refcounts = u64::from(header.refcount_table_clusters) << header.cluster_bits;
         walk.claim("the refcount table", header.refcount_table_offset, refcounts)?;
         Ok(walk)
+    }
+
+    pub fn is_strict(&self) -> bool {
+        self.refcounts.is_some()
     }
 
     fn holds_table(&self, cluster: u64) -> bool {
@@ -297,32 +377,83 @@ impl Walk {
             if let Some(word) = usize::try_from(cluster / 64).ok().and_then(|at| self.tables.get_mut(at)) {
                 *word |= 1 << (cluster % 64);
             }
+            self.count(cluster);
         }
         Ok(())
     }
 
-    /// The places of the refcount blocks that a piece of the refcount table names; they hold no other table.
-    pub fn refcount_blocks(&mut self, table: &[u8]) -> Result<(), Fault> {
-        for entry in entries(table) {
-            let offset = entry & !0x1ff;
+    fn count(&mut self, cluster: u64) {
+        let Some(refcounts) = &mut self.refcounts else { return };
+        if let Some(found) = usize::try_from(cluster).ok().and_then(|at| refcounts.found.get_mut(at)) {
+            *found = found.saturating_add(1);
+        }
+    }
+
+    /// Whether an entry says of its cluster what the refcount says.
+    fn is_flagged(&self, what: &str, entry: u64, offset: u64) -> Result<(), Fault> {
+        let Some(refcounts) = &self.refcounts else { return Ok(()) };
+        let cluster = usize::try_from(offset >> self.header.cluster_bits).ok();
+        let told = cluster.and_then(|at| refcounts.told.get(at)).copied().unwrap_or_default();
+        if (told == 1) != (entry & COPIED != 0) {
+            return fault(format!("{what} at {offset} is used {told} times, and its flag says otherwise"));
+        }
+        Ok(())
+    }
+
+    /// Entries may have bits that nobody knows only in files of our own, which have none.
+    fn has_no_other_bits(&self, what: &str, entry: u64, reserved: u64) -> Result<(), Fault> {
+        if self.is_strict() && entry & reserved != 0 {
+            return fault(format!("{what} has bits that mean nothing: {entry:#x}"));
+        }
+        Ok(())
+    }
+
+    /// The places of the refcount blocks that the refcount table names, each with its number; they hold no other table.
+    pub fn refcount_blocks(&mut self, table: &[u8]) -> Result<Vec<(u64, u64)>, Fault> {
+        let mut found = Vec::new();
+        for (number, entry) in (0..).zip(entries(table)) {
+            self.has_no_other_bits("the refcount table", entry, REFCOUNT_TABLE_RESERVED)?;
+            let offset = entry & !REFCOUNT_TABLE_RESERVED;
             if offset != 0 {
                 let cluster = self.header.cluster_bytes();
                 self.header.is_inside("a refcount block", offset, cluster, self.file_bytes)?;
                 self.claim("a refcount block", offset, cluster)?;
+                found.push((number, offset));
             }
         }
-        Ok(())
+        Ok(found)
+    }
+
+    /// Takes note of what a block says; those beyond the file's end say nothing of it.
+    pub fn refcounts(&mut self, number: u64, block: &[u8]) {
+        let Some(refcounts) = &mut self.refcounts else { return };
+        let bits = 1usize << self.header.refcount_order.min(MAX_REFCOUNT_ORDER);
+        let count = block.len() * 8 / bits;
+        let first = usize::try_from(number).ok().and_then(|number| number.checked_mul(count));
+        let Some(told) = first.and_then(|first| refcounts.told.get_mut(first..)) else { return };
+        for (index, told) in told.iter_mut().take(count).enumerate() {
+            let value = if bits < 8 {
+                let byte = block[index * bits / 8];
+                u64::from(byte) >> (index * bits % 8) & ((1 << bits) - 1)
+            } else {
+                let bytes = &block[index * bits / 8..(index + 1) * bits / 8];
+                bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
+            };
+            *told = u16::try_from(value).unwrap_or(u16::MAX);
+        }
     }
 
     /// The places of the L2 tables that the L1 table names.
     pub fn l2_tables(&mut self, l1: &[u8]) -> Result<Vec<u64>, Fault> {
         let mut found = Vec::new();
         for entry in entries(l1) {
+            self.has_no_other_bits("the L1 table", entry, L1_RESERVED)?;
             let offset = entry & OFFSET_BITS;
             if offset != 0 {
                 let cluster = self.header.cluster_bytes();
                 self.header.is_inside("an L2 table", offset, cluster, self.file_bytes)?;
                 self.claim("an L2 table", offset, cluster)?;
+                self.is_flagged("an L2 table", entry, offset)?;
                 found.push(offset);
             }
         }
@@ -330,30 +461,77 @@ impl Walk {
     }
 
     /// To be called once all tables are known: data must be in the file, and nowhere in a table.
-    pub fn data(&self, l2: &[u8]) -> Result<(), Fault> {
-        let step = usize::try_from(self.header.entry_bytes() / 8).unwrap_or(1);
-        for entry in entries(l2).step_by(step) {
-            let compressed = entry >> 62 & 1 == 1;
-            let offset = if compressed {
-                // The lower part of the entry; how many sectors follow stands above it.
-                entry & ((1 << (62 - (self.header.cluster_bits - 8))) - 1)
+    pub fn data(&mut self, l2: &[u8]) -> Result<(), Fault> {
+        let mut entries = entries(l2);
+        while let Some(entry) = entries.next() {
+            let parts = if self.header.extended_l2() { entries.next().unwrap_or_default() } else { 0 };
+            if entry & COMPRESSED != 0 {
+                self.compressed_data(entry, parts)?;
             } else {
-                entry & OFFSET_BITS
-            };
-            if offset == 0 && !compressed {
-                continue;
-            }
-            if !compressed && !offset.is_multiple_of(self.header.cluster_bytes()) {
-                return fault(format!("data at {offset}, where no cluster begins"));
-            }
-            if offset >= self.file_bytes {
-                return fault(format!("data at {offset} lies outside the file, which may have been cut off"));
-            }
-            if self.holds_table(offset >> self.header.cluster_bits) {
-                return fault(format!("data at {offset} lies in a table"));
+                self.plain_data(entry, parts)?;
             }
         }
         Ok(())
+    }
+
+    fn plain_data(&mut self, entry: u64, parts: u64) -> Result<(), Fault> {
+        self.has_no_other_bits("an L2 table", entry, L2_RESERVED)?;
+        if self.header.version == 2 || self.header.extended_l2() {
+            self.has_no_other_bits("an L2 table", entry, ALL_ZERO)?;
+        }
+        let offset = entry & OFFSET_BITS;
+        // One half of the bits says which parts are there, the other which are zeros.
+        let (there, zeros) = (parts & 0xffff_ffff, parts >> 32);
+        if self.is_strict() && (there & zeros != 0 || offset == 0 && there != 0) {
+            return fault(format!("data at {offset} is said to be there and not to be there"));
+        }
+        if offset == 0 {
+            return Ok(());
+        }
+        if !offset.is_multiple_of(self.header.cluster_bytes()) {
+            return fault(format!("data at {offset}, where no cluster begins"));
+        }
+        self.use_clusters(offset, self.header.cluster_bytes())?;
+        self.is_flagged("data", entry, offset)
+    }
+
+    fn compressed_data(&mut self, entry: u64, parts: u64) -> Result<(), Fault> {
+        // The place is in the lower part of the entry; how many more sectors follow stands above it.
+        let place_bits = 62 - (self.header.cluster_bits - 8);
+        let offset = entry & ((1 << place_bits) - 1);
+        let sectors = (entry & !(COPIED | COMPRESSED)) >> place_bits;
+        if self.is_strict() && (entry & COPIED != 0 || parts != 0) {
+            return fault(format!("compressed data at {offset} is flagged as if it were not"));
+        }
+        self.use_clusters(offset & !511, (sectors + 1) * 512)
+    }
+
+    /// The last cluster may end with the file.
+    fn use_clusters(&mut self, offset: u64, bytes: u64) -> Result<(), Fault> {
+        let cluster = self.header.cluster_bytes();
+        let end = self.file_bytes.next_multiple_of(cluster);
+        if offset >= self.file_bytes || offset.checked_add(bytes).is_none_or(|last| last > end) {
+            return fault(format!("data at {offset} lies outside the file, which may have been cut off"));
+        }
+        for number in offset / cluster..(offset + bytes).div_ceil(cluster) {
+            if self.holds_table(number) {
+                return fault(format!("data at {offset} lies in a table"));
+            }
+            self.count(number);
+        }
+        Ok(())
+    }
+
+    /// Says of the whole whether anything is used more often than the file knows.
+    pub fn finish(self) -> Result<(), Fault> {
+        let Some(Refcounts { told, found }) = self.refcounts else { return Ok(()) };
+        match told.iter().zip(&found).position(|(told, found)| found > told || *found == u16::MAX) {
+            None => Ok(()),
+            Some(at) => fault(format!(
+                "cluster {at} is used {} times, and the file says {}; mend it with `qemu-img check -r all`",
+                found[at], told[at]
+            )),
+        }
     }
 }
 
@@ -479,7 +657,7 @@ mod tests {
         let (good, length) = alone();
         assert_eq!(Header::read(&good).and_then(|header| header.stands_alone(length)), Ok(()));
         type Change = fn(&mut Vec<u8>);
-        let cases: [(&str, Change); 16] = [
+        let cases: [(&str, Change); 19] = [
             ("not a qcow2", |bytes| bytes[0] = 0),
             ("version 4", |bytes| bytes[7] = 4),
             ("clusters of 2^63", |bytes| bytes[23] = 63),
@@ -499,9 +677,14 @@ mod tests {
             ("not closed in order", |bytes| bytes[79] |= 1),
             ("way of compression", |bytes| bytes[104] = 1),
             ("a disk of 0 bytes", |bytes| bytes[24..32].fill(0)),
-            ("does not fit its disk", |bytes| bytes[24] = 1),
+            ("does not fit its disk", |bytes| bytes[27] = 1),
             ("outside the file", |bytes| bytes[40] = 1),
             ("no cluster begins", |bytes| bytes[47] = 1),
+            ("refcounts of 2^7", |bytes| bytes[99] = 7),
+            ("more than the 2199023255552", |bytes| {
+                bytes[24..32].copy_from_slice(&(LARGEST + 512).to_be_bytes());
+            }),
+            ("dirty bitmaps", |bytes| bytes[112..116].copy_from_slice(&BITMAPS.to_be_bytes())),
         ];
         for (expected, change) in cases {
             let mut bytes = good.clone();
@@ -545,6 +728,8 @@ mod tests {
             (end, "outside"),
             (length + 512, "no cluster begins"),
             (1 << 62, "in a table"),
+            // Compressed, from the end of the one before on into the first table.
+            (1 << 62 | 1 << 53 | (CLUSTER - 512), "in a table"),
         ] {
             let refused = walk().data(&[entry.to_be_bytes(), [0; 8]].concat()).expect_err(expected);
             assert!(refused.0.contains(expected), "{entry:#x}: {refused}");

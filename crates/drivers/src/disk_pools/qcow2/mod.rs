@@ -92,26 +92,22 @@ impl Format {
 impl Qcow2Pool {
     /// Opens the pool in a folder, which is made if it is not there, and sweeps what an earlier process left unfinished.
     pub fn open(name: &str, folder: &Path) -> DriverResult<Qcow2Pool> {
-        let [layers, disks] = ["layers", "disks"].map(|name| folder.join(name));
         let open = || {
-            for folder in [&layers, &disks] {
-                durable::make_folder(folder)?;
-                sweep(folder)?;
+            for within in ["layers", "disks"].map(|name| folder.join(name)) {
+                durable::make_folder(&within)?;
+                sweep(&within)?;
             }
-            File::open(&disks)
+            Place::new(folder)
         };
-        let disks_handle =
+        let place =
             open().map_err(|error| io_error(&format!("open the pool in {}", folder.display()), error))?;
-        let place = Place { layers, disks, disks_handle, prepared: AtomicU64::new(0) };
         Ok(Qcow2Pool { name: name.to_owned(), place: Arc::new(place), imports: tokio::sync::Mutex::new(()) })
     }
 
     /// The pool of a server that may be at work: nothing is made, and nothing is swept.
     pub fn join(name: &str, folder: &Path) -> DriverResult<Qcow2Pool> {
-        let [layers, disks] = ["layers", "disks"].map(|name| folder.join(name));
-        let disks_handle = File::open(&disks)
+        let place = Place::new(folder)
             .map_err(|error| io_error(&format!("look into the pool in {}", folder.display()), error))?;
-        let place = Place { layers, disks, disks_handle, prepared: AtomicU64::new(0) };
         Ok(Qcow2Pool { name: name.to_owned(), place: Arc::new(place), imports: tokio::sync::Mutex::new(()) })
     }
 
@@ -197,6 +193,14 @@ impl DiskPool for Qcow2Pool {
 }
 
 impl Place {
+    fn new(folder: &Path) -> io::Result<Place> {
+        // A running device tells its disk by the name it was given, so the name must not depend on how the folder was.
+        let folder = fs::canonicalize(folder)?;
+        let [layers, disks] = ["layers", "disks"].map(|name| folder.join(name));
+        let disks_handle = File::open(&disks)?;
+        Ok(Place { layers, disks, disks_handle, prepared: AtomicU64::new(0) })
+    }
+
     fn layer_file(&self, layer: LayerId) -> Option<(Format, PathBuf)> {
         Format::ALL
             .into_iter()
@@ -260,7 +264,7 @@ impl Place {
         let digest = copy_with_digest(&original, &copy).map_err(failed)?;
         let (format, virtual_bytes) = judge(&copy).map_err(failed)?.map_err(refused)?;
         if format == Format::Qcow2 {
-            follow_tables(&copy).map_err(failed)?.map_err(refused)?;
+            follow_foreign_tables(&copy).map_err(failed)?.map_err(refused)?;
         }
         copy.set_permissions(fs::Permissions::from_mode(0o444)).map_err(failed)?;
         copy.sync_all().map_err(failed)?;
@@ -415,6 +419,11 @@ impl Place {
                 let message = format!("{disk} is not in the pool");
                 return Err(DriverError::new(Retry::Later, "disk_missing", message).with_cause(error));
             }
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+                let message =
+                    "the pool's layers and disks are on two file systems; a capture needs them on one";
+                return Err(DriverError::new(Retry::Never, "pool_divided", message).with_cause(error));
+            }
             Err(error) => return Err(failed(error)),
         };
         // A disk that names its layer must not outlive the layer's name.
@@ -458,6 +467,10 @@ impl Place {
         let remove = || {
             durable::remove(&next)?;
             self.disks_handle.sync_all()?;
+            if path.exists() {
+                // A sealing that was broken off has forbidden it.
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+            }
             durable::remove(&path)?;
             sync_folder(&self.layers)
         };
@@ -603,7 +616,8 @@ impl Place {
                     "layers" => self.list_layer(&entry, &name, &mut sealed, &mut contents),
                     _ => list_disk(&entry, &name, &sealed, &mut contents),
                 };
-                if !known && !is_prepared(&name) {
+                // Looked at again: it may have got another name meanwhile, or none.
+                if !known && !is_prepared(&name) && fs::symlink_metadata(entry.path()).is_ok() {
                     contents.strangers.push(format!("{within}/{name}"));
                 }
             }
@@ -766,6 +780,9 @@ const OTHER_FORMATS: &[(&[u8], &str)] = &[
     (b"vhdxfile", "a VHDX file"),
     (b"QED\0", "a QED file"),
     (b"<<< ", "a VDI file"),
+    (b"WithoutFreeSpace", "a Parallels file"),
+    (b"WithouFreSpacExt", "a Parallels file"),
+    (b"Bochs Virtual HD Image", "a Bochs file"),
     (b"LUKS\xba\xbe", "encrypted"),
     (b"\x1f\x8b", "compressed"),
     (b"BZh", "compressed"),
@@ -786,30 +803,45 @@ fn judge(file: &File) -> io::Result<Result<(Format, u64), Fault>> {
     if let Some((_, kind)) = OTHER_FORMATS.iter().find(|(magic, _)| beginning.starts_with(magic)) {
         return Ok(Err(Fault(format!("it is {kind}; qcow2 and raw disks are taken"))));
     }
-    if length == 0 || !length.is_multiple_of(512) {
+    if length == 0 || !length.is_multiple_of(512) || length > format::LARGEST {
         return Ok(Err(Fault(format!("a raw disk of {length} bytes is not possible"))));
     }
     Ok(Ok((Format::Raw, length)))
 }
 
-/// Follows every table of a qcow2 file.
+/// Follows every table of a qcow2 file that was written by a QEMU of ours.
 fn follow_tables(file: &File) -> io::Result<Result<(), Fault>> {
+    follow(file, Walk::new)
+}
+
+/// As [`follow_tables`] for a file from outside, in which nothing may be wrong.
+fn follow_foreign_tables(file: &File) -> io::Result<Result<(), Fault>> {
+    follow(file, Walk::strict)
+}
+
+fn follow(file: &File, walk: fn(&Header, u64) -> Result<Walk, Fault>) -> io::Result<Result<(), Fault>> {
     let length = file.metadata()?.len();
-    let header = match read_header(file)? {
-        Ok(header) => header,
-        Err(fault) => return Ok(Err(fault)),
-    };
-    let mut walk = match Walk::new(&header, length) {
-        Ok(walk) => walk,
-        Err(fault) => return Ok(Err(fault)),
-    };
+    let judged = read_header(file)?.and_then(|header| walk(&header, length).map(|walk| (header, walk)));
+    match judged {
+        Ok((header, walk)) => follow_with(file, &header, walk),
+        Err(fault) => Ok(Err(fault)),
+    }
+}
+
+fn follow_with(file: &File, header: &Header, mut walk: Walk) -> io::Result<Result<(), Fault>> {
     let table = |offset: u64, bytes: u64| {
         let mut table = vec![0; usize::try_from(bytes).unwrap_or_default()];
         file.read_exact_at(&mut table, offset).map(|()| table)
     };
     let refcounts = u64::from(header.refcount_table_clusters) << header.cluster_bits;
-    if let Err(fault) = walk.refcount_blocks(&table(header.refcount_table_offset, refcounts)?) {
-        return Ok(Err(fault));
+    let blocks = match walk.refcount_blocks(&table(header.refcount_table_offset, refcounts)?) {
+        Ok(blocks) => blocks,
+        Err(fault) => return Ok(Err(fault)),
+    };
+    if walk.is_strict() {
+        for (number, offset) in blocks {
+            walk.refcounts(number, &table(offset, header.cluster_bytes())?);
+        }
     }
     let l2_tables = match walk.l2_tables(&table(header.l1_offset, u64::from(header.l1_entries) * 8)?) {
         Ok(tables) => tables,
@@ -820,7 +852,7 @@ fn follow_tables(file: &File) -> io::Result<Result<(), Fault>> {
             return Ok(Err(fault));
         }
     }
-    Ok(Ok(()))
+    Ok(walk.finish())
 }
 
 /// Copies without giving holes any room; where the file system can, the copy shares the original's blocks.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -241,6 +241,10 @@ impl Device {
         if !is_same(&top.path, &switch.from.0) {
             let message = format!("{} writes to {}, not to {}", self.emulator, top.path, switch.from.0);
             return Err(DriverError::new(Retry::Never, "volume_conflict", message));
+        }
+        if !Path::new(&switch.to.0).exists() {
+            let message = format!("there is no disk {} for {}", switch.to.0, self.emulator);
+            return Err(DriverError::new(Retry::Later, "volume_missing", message));
         }
         // The next number is free then, and no file is held open for nobody.
         for leftover in &top.leftovers {
