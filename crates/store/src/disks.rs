@@ -2,6 +2,7 @@
 
 use paddock_model::emulators::EmulatorId;
 use paddock_model::layers::{DiskId, LayerId};
+use paddock_model::tenants::TenantId;
 
 use crate::row::{FromRow, Row};
 use crate::{Result, Tx, args};
@@ -11,6 +12,9 @@ const LIST: &str = "
 
 const FIND: &str = "
     SELECT id, emulator, layer FROM disks WHERE id = $1";
+
+const BY_TENANT: &str = "
+    SELECT disks.id, emulators.tenant FROM disks JOIN emulators ON emulators.id = disks.emulator";
 
 const INSERT: &str = "
     INSERT INTO disks (id, emulator, layer) VALUES ($1, $2, $3)";
@@ -31,6 +35,11 @@ pub async fn list(tx: &mut Tx) -> Result<Vec<Disk>> {
 
 pub async fn find(tx: &mut Tx, id: DiskId) -> Result<Option<Disk>> {
     tx.row(FIND, args![id]).await
+}
+
+/// Whose disks they are.
+pub async fn by_tenant(tx: &mut Tx) -> Result<Vec<(DiskId, TenantId)>> {
+    tx.rows(BY_TENANT, &[]).await
 }
 
 pub async fn insert(tx: &mut Tx, disk: &Disk) -> Result<()> {

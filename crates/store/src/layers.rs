@@ -27,6 +27,23 @@ const COMPLETE: &str = "
 const SET_STATE: &str = "
     UPDATE layers SET state = $2 WHERE id = $1";
 
+/// The one whose bytes nobody has looked at for longest, if that is too long.
+const UNVERIFIED: &str = "
+    SELECT id, parent, state, source, virtual_bytes, allocated_bytes, digest, created_at FROM layers
+    WHERE state = 'ready' AND COALESCE(verified_at, created_at) <= $1 ORDER BY COALESCE(verified_at, created_at) LIMIT 1";
+
+const NEXT_VERIFICATION: &str = "
+    SELECT COALESCE(verified_at, created_at) FROM layers WHERE state = 'ready' ORDER BY COALESCE(verified_at, created_at) LIMIT 1";
+
+const SET_VERIFIED: &str = "
+    UPDATE layers SET verified_at = $2 WHERE id = $1";
+
+const CHILDREN: &str = "
+    SELECT id FROM layers WHERE parent = $1 ORDER BY id";
+
+const QUARANTINED: &str = "
+    SELECT COUNT(*) FROM layers WHERE state = 'quarantined'";
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layer {
     pub id: LayerId,
@@ -91,6 +108,30 @@ pub async fn complete(tx: &mut Tx, id: LayerId, facts: &LayerFacts) -> Result<()
 
 pub async fn set_state(tx: &mut Tx, id: LayerId, state: LayerState) -> Result<()> {
     tx.execute_one(SET_STATE, args![id, state.name()]).await
+}
+
+/// The layer that was verified longest ago, if that was before this time.
+pub async fn unverified_since(tx: &mut Tx, before: Timestamp) -> Result<Option<Layer>> {
+    tx.row(UNVERIFIED, args![before]).await
+}
+
+/// When the layer that was verified longest ago was.
+pub async fn oldest_verification(tx: &mut Tx) -> Result<Option<Timestamp>> {
+    Ok(tx.row::<(Timestamp,)>(NEXT_VERIFICATION, &[]).await?.map(|(at,)| at))
+}
+
+pub async fn set_verified(tx: &mut Tx, id: LayerId, now: Timestamp) -> Result<()> {
+    tx.execute_one(SET_VERIFIED, args![id, now]).await
+}
+
+/// The layers that stand on this one.
+pub async fn children(tx: &mut Tx, id: LayerId) -> Result<Vec<LayerId>> {
+    let rows: Vec<(LayerId,)> = tx.rows(CHILDREN, args![id]).await?;
+    Ok(rows.into_iter().map(|(id,)| id).collect())
+}
+
+pub async fn count_quarantined(tx: &mut Tx) -> Result<i64> {
+    Ok(tx.row::<(i64,)>(QUARANTINED, &[]).await?.map_or(0, |(count,)| count))
 }
 
 impl FromRow for Layer {

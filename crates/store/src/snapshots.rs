@@ -43,6 +43,9 @@ const UPDATE: &str = "
 const RECORD_USE: &str = "
     UPDATE snapshots SET last_used_at = $2, use_count = use_count + 1 WHERE name = $1";
 
+const PER_LAYER: &str = "
+    SELECT layer, COUNT(*) FROM snapshots GROUP BY layer";
+
 const NAMES: &str = "
     SELECT name FROM snapshots WHERE tenant = $1 ORDER BY name LIMIT $2";
 
@@ -89,6 +92,11 @@ pub async fn of_layer(tx: &mut Tx, layer: paddock_model::layers::LayerId) -> Res
 /// The newest promoted roots of everyone, newest first.
 pub async fn newest_roots(tx: &mut Tx) -> Result<Vec<Snapshot>> {
     tx.rows(ROOTS, &[]).await
+}
+
+/// How many snapshots stand on each layer itself.
+pub async fn count_per_layer(tx: &mut Tx) -> Result<Vec<(paddock_model::layers::LayerId, i64)>> {
+    tx.rows(PER_LAYER, &[]).await
 }
 
 /// The first few names in a tenant.

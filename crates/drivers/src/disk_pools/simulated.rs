@@ -47,6 +47,7 @@ struct World {
 }
 
 struct Layer {
+    bytes: Vec<u8>,
     digest: String,
     integrity: Integrity,
     quarantined: bool,
@@ -104,9 +105,11 @@ impl DiskPool for SimulatedPool {
         let mut world = self.world();
         if !world.layers.contains_key(&layer) {
             self.has_room(&world, LAYER_BYTES)?;
-            let name = path.display().to_string();
-            let digest = durable::hex(ring::digest::digest(&ring::digest::SHA256, name.as_bytes()).as_ref());
-            world.layers.insert(layer, Layer { digest, integrity: Integrity::Sound, quarantined: false });
+            let bytes = path.display().to_string().into_bytes();
+            let digest = durable::hex(ring::digest::digest(&ring::digest::SHA256, &bytes).as_ref());
+            world
+                .layers
+                .insert(layer, Layer { bytes, digest, integrity: Integrity::Sound, quarantined: false });
         }
         let digest = world.layers[&layer].digest.clone();
         Ok(LayerFacts { virtual_bytes: VIRTUAL_BYTES, allocated_bytes: LAYER_BYTES, digest })
@@ -199,6 +202,27 @@ impl DiskPool for SimulatedPool {
             Integrity::Sound if layer.digest != digest => Integrity::Altered,
             integrity => integrity.clone(),
         })
+    }
+
+    async fn glance_at_layer(&self, layer: LayerId, digest: &str) -> DriverResult<Integrity> {
+        let world = self.world();
+        let Some(layer) = world.layers.get(&layer) else { return Ok(Integrity::Missing) };
+        Ok(if layer.digest == digest { Integrity::Sound } else { Integrity::Altered })
+    }
+
+    async fn read_layer(&self, layer: LayerId, at: u64, most: usize) -> DriverResult<Vec<u8>> {
+        self.faults.strike("read a layer")?;
+        let world = self.world();
+        let Some(found) = world.layers.get(&layer) else {
+            return Err(DriverError::new(
+                Retry::Later,
+                "layer_missing",
+                format!("{layer} is not in the pool"),
+            ));
+        };
+        let altered = found.integrity != Integrity::Sound;
+        let bytes = found.bytes.iter().map(|byte| if altered { !byte } else { *byte });
+        Ok(bytes.skip(usize::try_from(at).unwrap_or(usize::MAX)).take(most).collect())
     }
 
     async fn quarantine_layer(&self, layer: LayerId) -> DriverResult<()> {

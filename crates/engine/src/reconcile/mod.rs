@@ -8,12 +8,14 @@ pub mod emulators;
 pub mod expiry;
 pub mod idempotency_keys;
 pub mod images;
+pub mod integrity;
 pub mod layers;
 mod lease;
 pub mod relation_changes;
 mod runner;
 pub mod sign_ins;
 pub mod signing_keys;
+pub mod usage;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -35,10 +37,12 @@ pub const LOOPS: &[Loop] = &[
     expiry::LOOP,
     idempotency_keys::LOOP,
     images::LOOP,
+    integrity::LOOP,
     layers::LOOP,
     relation_changes::LOOP,
     sign_ins::LOOP,
     signing_keys::LOOP,
+    usage::LOOP,
 ];
 
 #[derive(Clone, Copy)]
