@@ -32,6 +32,8 @@ pub(crate) struct Verification {
     /// Whether every layer was looked at from outside.
     pub glanced: bool,
     pub reading: Option<Reading>,
+    /// No faster than it may be.
+    pub rests_until: Option<Timestamp>,
 }
 
 /// A layer that is being read.

@@ -331,8 +331,11 @@ async fn require_room(engine: &Engine, tx: &mut Tx, caller: &Caller, tenant: Ten
     let mebibytes = |bytes: i64| bytes / (1 << 20);
     let held = match sizes.first() {
         Some((largest, emulator)) => format!(
-            "{} emulators in this tenant hold {} MiB, the largest {} ({} MiB). Delete emulators or snapshots that nobody needs, or give the pool more room.",
-            sizes.len(),
+            "{} {} MiB, the largest of them {} ({} MiB). Delete emulators or snapshots that nobody needs, or give the pool more room.",
+            match sizes.len() {
+                1 => "1 emulator in this tenant holds".to_owned(),
+                count => format!("{count} emulators in this tenant hold"),
+            },
             mebibytes(sizes.iter().map(|(bytes, _)| bytes).sum()),
             emulator.name,
             mebibytes(*largest),

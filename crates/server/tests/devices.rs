@@ -3,10 +3,12 @@
 mod daemon;
 mod yard;
 
-use std::process::Command;
-use std::time::Duration;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use yard::{Adb, Data, Yard};
+use yard::{Adb, Data, Yard, apk, noise};
 
 #[tokio::test]
 async fn a_device_lives_through_whatever_happens_to_its_server_and_leaves_nothing_behind() {
@@ -53,7 +55,7 @@ async fn a_device_lives_through_whatever_happens_to_its_server_and_leaves_nothin
     assert_eq!(before.len(), 1);
     let shell = adb
         .command(&["-s", &device, "shell", "sleep 4; echo still here"])
-        .stdout(std::process::Stdio::piped())
+        .stdout(Stdio::piped())
         .spawn()
         .expect("a shell");
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -86,4 +88,130 @@ async fn a_device_lives_through_whatever_happens_to_its_server_and_leaves_nothin
     assert!(data.processes(&id).is_empty());
     assert_eq!(data.leftovers(), [] as [std::path::PathBuf; 0]);
     yard.sound();
+}
+
+/// Asks again and again until there is an answer.
+fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(started.elapsed() < Duration::from_secs(20), "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[tokio::test]
+async fn adb_does_everything_on_a_device_that_the_api_has_deployed() {
+    let data = Data::new();
+    let yard = Yard::open(&data, &[]);
+    let adb = Adb::new();
+    let tenant = yard.tenant("acme").await;
+    let phone = yard.phone(&tenant).await;
+    yard.until(&phone.id, "running").await;
+    let device = phone.address.as_str();
+    adb.connect(device);
+    let on = |arguments: &[&str]| adb.run(&[&["-s", device], arguments].concat());
+    let says = |arguments: &[&str]| adb.says(&[&["-s", device], arguments].concat());
+
+    // A shell, with its two outputs and its end.
+    let output = on(&["shell", "echo out; echo err >&2; exit 7"]);
+    assert_eq!(
+        (output.status.code(), output.stdout, output.stderr),
+        (Some(7), b"out\n".to_vec(), b"err\n".to_vec())
+    );
+
+    // The same at a terminal: `script` makes one.
+    let words = adb.command(&["-s", device, "shell"]);
+    let line: Vec<String> = std::iter::once(words.get_program())
+        .chain(words.get_args())
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let mut typing = Command::new("script")
+        .args([
+            "--quiet",
+            "--return",
+            "--command",
+            &line.join(" ").replace("timeout 90", "timeout --foreground 90"),
+            "/dev/null",
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script");
+    let (mut keyboard, mut screen) =
+        (typing.stdin.take().expect("keys"), typing.stdout.take().expect("a screen"));
+    let mut shown = String::new();
+    let mut until_shown = |wanted: &str| {
+        let mut piece = [0; 1024];
+        while !shown.contains(wanted) {
+            let length = screen.read(&mut piece).expect("a screen");
+            assert!(length > 0, "the shell ended before {wanted:?}: {shown:?}");
+            shown += &String::from_utf8_lossy(&piece[..length]);
+        }
+    };
+    // What is typed before the prompt is lost: adb empties the keyboard when it takes over the terminal.
+    until_shown("# ");
+    keyboard.write_all(b"tty > /dev/null && echo at a terminal $((40 + 2))\n").expect("typed");
+    until_shown("at a terminal 42");
+    keyboard.write_all(b"sleep 1000\n").expect("typed");
+    std::thread::sleep(Duration::from_millis(500));
+    keyboard.write_all(b"\x03").expect("typed");
+    keyboard.write_all(b"echo back $((40 + 3))\n").expect("typed");
+    until_shown("back 43");
+    keyboard.write_all(b"exit 9\n").expect("typed");
+    assert_eq!(typing.wait().expect("an end").code(), Some(9));
+
+    // Large files, both ways.
+    let (there, back) = (data.path().join("there"), data.path().join("back"));
+    std::fs::write(&there, noise(64 << 20)).expect("a file");
+    let sum =
+        |output: Vec<u8>| String::from_utf8_lossy(&output).split(' ').next().unwrap_or_default().to_owned();
+    let here = sum(Command::new("sha256sum").arg(&there).output().expect("a sum").stdout);
+    let pushed = Instant::now();
+    assert!(on(&["push", there.to_str().expect("text"), "/data/local/tmp/blob"]).status.success());
+    let pulled = Instant::now();
+    assert!(on(&["pull", "/data/local/tmp/blob", back.to_str().expect("text")]).status.success());
+    println!("64 MiB pushed in {:?}, pulled in {:?}", pulled - pushed, pulled.elapsed());
+    assert_eq!(sum(on(&["shell", "sha256sum /data/local/tmp/blob"]).stdout), here);
+    assert_eq!(sum(Command::new("sha256sum").arg(&back).output().expect("a sum").stdout), here);
+
+    // An app, and what the log says of it.
+    let app = data.path().join("app.apk");
+    std::fs::write(&app, apk("com.example.app")).expect("a file");
+    assert!(says(&["install", app.to_str().expect("text")]).contains("Success"));
+    assert_eq!(adb.shell(device, "pm list packages -3"), "package:com.example.app");
+    adb.shell(device, "am start -n com.example.app/.Main; log -t Proof seen");
+    assert!(says(&["logcat", "-d", "-s", "ActivityManager:I"]).contains("com.example.app/.Main"));
+    assert!(says(&["logcat", "-d", "-v", "raw", "-s", "Proof"]).contains("seen"));
+    assert!(says(&["uninstall", "com.example.app"]).contains("Success"));
+
+    // Ports, both ways.
+    let mut server = adb.command(&["-s", device, "shell", "echo from the device | nc -l -p 7000"]);
+    let mut server = server.stdout(Stdio::null()).spawn().expect("adb");
+    let local = says(&["forward", "tcp:0", "tcp:7000"]).trim().to_owned();
+    let heard = eventually("the device's server", || {
+        let mut text = String::new();
+        TcpStream::connect(format!("127.0.0.1:{local}")).ok()?.read_to_string(&mut text).ok()?;
+        (!text.is_empty()).then_some(text)
+    });
+    assert_eq!(heard, "from the device\n");
+    server.wait().expect("adb");
+    let service = TcpListener::bind("127.0.0.1:0").expect("a port");
+    says(&["reverse", "tcp:7001", &format!("tcp:{}", service.local_addr().expect("an address").port())]);
+    let host =
+        std::thread::spawn(move || service.accept().expect("a connection").0.write_all(b"from the host\n"));
+    // ADB knows no half-closed connections, so the input of `nc` stays open until it has ended.
+    let mut client = adb.command(&["-s", device, "shell", "nc 127.0.0.1 7001"]);
+    let mut client = client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("adb");
+    let keyboard = client.stdin.take();
+    let output = client.wait_with_output().expect("adb");
+    drop(keyboard);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "from the host\n");
+    host.join().expect("a thread").expect("written");
+
+    yard.call("DELETE", &format!("/api/v1/emulators/{}", phone.id), None).await;
+    yard.until(&phone.id, "terminated").await;
+    assert!(data.processes("").is_empty());
 }

@@ -85,6 +85,8 @@ struct World<'a> {
     yard: Yard<'a>,
     tenant: String,
     keys: u32,
+    /// Every emulator that ever was.
+    made: std::collections::BTreeSet<String>,
 }
 
 impl<'a> World<'a> {
@@ -92,7 +94,7 @@ impl<'a> World<'a> {
         let kills = Kills::new(data);
         let yard = Yard::open_as(data, &[], &kills.environment());
         let tenant = yard.tenant("acme").await;
-        World { data, kills, yard, tenant, keys: 0 }
+        World { data, kills, yard, tenant, keys: 0, made: Default::default() }
     }
 
     fn is_dead(&mut self) -> bool {
@@ -167,7 +169,9 @@ impl<'a> World<'a> {
         assert_eq!(left["items"], json!([]), "{}", self.kills.last());
         assert!(self.data.processes("").is_empty(), "{}", self.kills.last());
         assert_eq!(self.data.leftovers(), [] as [PathBuf; 0], "{}", self.kills.last());
-        self.yard.sound();
+        let told = self.yard.sound();
+        let addresses = format!("0 addresses are in use, {} have been given back.", self.made.len());
+        assert!(told.contains(&addresses), "{told}, not {addresses}, {}", self.kills.last());
     }
 }
 
@@ -201,6 +205,7 @@ async fn deploying_and_deleting_survive_a_kill_at_every_step() {
             deploying = false;
         }
         let id = made["id"].as_str().expect("an id").to_owned();
+        world.made.insert(id.clone());
         world.runs(&id, 1, steps % 16 == 0).await;
         let listed = world.yard.call("GET", EMULATORS, None).await;
         assert_eq!(listed["items"].as_array().map(Vec::len), Some(1), "{}", world.kills.last());
@@ -223,6 +228,7 @@ async fn restarting_survives_a_kill_of_the_daemon_at_every_step_and_of_the_devic
     let mut world = World::new(&data).await;
     let (made, _) = world.ask(i64::MAX, &deploy(&world.tenant), "running").await;
     let id = made["id"].as_str().expect("an id").to_owned();
+    world.made.insert(id.clone());
     let mut kills = 0;
     for steps in 1.. {
         // In most rounds the device is killed before it is up: then the restart has nothing to stop.

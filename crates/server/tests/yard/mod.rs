@@ -40,17 +40,24 @@ fn first_address() -> Ipv4Addr {
 /// A folder for a server's data; whatever still runs in it ends with it. Devices outlive their server; those of a test
 /// that failed must not outlive the test.
 pub struct Data {
-    folder: TempDir,
+    path: PathBuf,
     address: Ipv4Addr,
+    _folder: Option<TempDir>,
 }
 
 impl Data {
     pub fn new() -> Data {
-        Data { folder: tempfile::tempdir().expect("a folder"), address: first_address() }
+        let folder = tempfile::tempdir().expect("a folder");
+        Data { path: folder.path().to_owned(), address: first_address(), _folder: Some(folder) }
+    }
+
+    /// In a folder of somebody else's.
+    pub fn within(path: &Path) -> Data {
+        Data { path: path.to_owned(), address: first_address(), _folder: None }
     }
 
     pub fn path(&self) -> &Path {
-        self.folder.path()
+        &self.path
     }
 
     /// The devices' processes that have this in their arguments.
@@ -103,7 +110,10 @@ impl<'a> Yard<'a> {
         let usual = ["--devices-images", &images, "--devices-first-address", &address];
         let daemon = Daemon::start_in(data.path(), &[&usual, flags].concat(), environment);
         let token = daemon.token();
-        let http = daemon::client();
+        // A connection for each request: while a test waits for `adb`, nobody would notice that an idle one is closed.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder().timeout(Duration::from_secs(90)).pool_max_idle_per_host(0);
+        let http = http.build().expect("a client");
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         Yard { daemon, data, flags, http, token }
     }
@@ -116,6 +126,11 @@ impl<'a> Yard<'a> {
         Yard::open(self.data, &flags)
     }
 
+    pub fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
+        let method = reqwest::Method::from_bytes(method.as_bytes()).expect("a method");
+        self.http.request(method, self.daemon.url(path)).bearer_auth(&self.token)
+    }
+
     /// The answer's status and body; none when the server went away.
     pub async fn ask(
         &self,
@@ -124,8 +139,7 @@ impl<'a> Yard<'a> {
         body: Option<&Value>,
         key: Option<&str>,
     ) -> Option<(u16, Value)> {
-        let method = reqwest::Method::from_bytes(method.as_bytes()).expect("a method");
-        let request = self.http.request(method, self.daemon.url(path)).bearer_auth(&self.token);
+        let request = self.request(method, path);
         let request = body.into_iter().fold(request, |request, body| request.json(body));
         let request = key.into_iter().fold(request, |request, key| request.header("Idempotency-Key", key));
         let answer = request.send().await.ok()?;
@@ -242,4 +256,34 @@ impl Drop for Adb {
     fn drop(&mut self) {
         self.run(&["kill-server"]);
     }
+}
+
+/// A ZIP archive with one stored file: the smallest APK the device takes.
+pub fn apk(package: &str) -> Vec<u8> {
+    let (name, data) =
+        ("AndroidManifest.xml", format!("<manifest package=\"{package}\" android:versionCode=\"3\">"));
+    let words = |values: &[u32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+    let sizes = words(&[0, data.len() as u32, data.len() as u32]);
+    let length = (name.len() as u16).to_le_bytes();
+    let header = b"PK\x03\x04\x14\0\0\0\0\0\0\0\0\0".as_slice();
+    let local = [header, &sizes, &length, &[0; 2], name.as_bytes(), data.as_bytes()].concat();
+    let header = b"PK\x01\x02\x14\0\x14\0\0\0\0\0\0\0\0\0".as_slice();
+    let entry = [header, &sizes, &length, &[0; 16], name.as_bytes()].concat();
+    let places = words(&[entry.len() as u32, local.len() as u32]);
+    let end = [b"PK\x05\x06\0\0\0\0\x01\0\x01\0".as_slice(), &places, &[0; 2]].concat();
+    [local, entry, end].concat()
+}
+
+/// Bytes that no compression and no luck could restore.
+pub fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
 }
