@@ -135,8 +135,8 @@ settings! {
     verify_every, "pool.verify_seconds": Seconds<0, 315_360_000> = "604800";
     /// How fast layers are read for that, in bytes a second.
     verify_rate, "pool.verify_bytes_per_second": Whole<1024, 100_000_000_000> = "20971520";
-    /// Above so many percent of the disk pool in use, nothing new is put into it.
-    pool_critical, "pool.critical_percent": Whole<1, 100> = "95";
+    /// From so many percent of the disk pool in use on, nothing new is put into it; with 0, nothing at all.
+    pool_critical, "pool.critical_percent": Whole<0, 100> = "95";
     /// How long to go on serving, not ready any more, before connections are closed: time for a load balancer to notice.
     shutdown_delay, "shutdown.delay_seconds": Seconds<0, 600> = "0";
     /// How long requests and streams may take to end after that.
