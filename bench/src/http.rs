@@ -40,6 +40,15 @@ pub fn post(address: SocketAddr, path: &str, token: &str, body: &str) -> Result<
     Ok(answer)
 }
 
+pub fn delete(address: SocketAddr, path: &str, token: &str) -> Result<Answer> {
+    let request = format!(
+        "DELETE {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+    );
+    let answer = exchange(address, &request).with_context(|| format!("DELETE {path}"))?;
+    ensure!(matches!(answer.status, 202 | 204), "DELETE {path} answered {}: {}", answer.status, answer.body);
+    Ok(answer)
+}
+
 fn exchange(address: SocketAddr, request: &str) -> Result<Answer> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;

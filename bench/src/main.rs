@@ -3,6 +3,7 @@
 mod check;
 mod clone;
 mod create;
+mod crowd;
 mod disk;
 mod errand;
 mod figures;
@@ -21,6 +22,7 @@ mod spicedb;
 #[path = "../../crates/model/tests/spicedb/translation.rs"]
 mod spicedb_words;
 mod sqlite;
+mod start;
 mod tenant_rows;
 mod wrk;
 
@@ -37,7 +39,7 @@ Measures Paddock against its peers, interleaved in one run.
 
 Usage: paddock-bench [--only NAME] [--rounds N] [--seconds N] [--folder DIR]
 
-  --only NAME    one of read, create, list, check, idle, clone; may be given more than once [default: all]
+  --only NAME    one of read, create, list, check, idle, clone, start, crowd; may be given more than once [default: all]
   --rounds N     how often each pair is measured [default: 5]
   --seconds N    how long one measurement of a goal takes; rows without a goal take half [default: 2]
   --folder DIR   where data folders are made; must be a disk, not memory [default: /var/tmp]
@@ -47,13 +49,15 @@ A missed goal is printed; the exit code tells only whether everything could be m
 
 type Benchmark = fn(&Bench) -> Result<Vec<Row>>;
 
-const BENCHMARKS: [(&str, Benchmark); 6] = [
+const BENCHMARKS: [(&str, Benchmark); 8] = [
     ("read", read::run),
     ("create", create::run),
     ("list", list::run),
     ("check", check::run),
     ("idle", idle::run),
     ("clone", clone::run),
+    ("start", start::run),
+    ("crowd", crowd::run),
 ];
 
 /// What every benchmark needs to know.

@@ -33,6 +33,15 @@ impl Paddock {
     }
 
     pub fn start_with(bench: &Bench, name: &str, flush: Flush) -> Result<Self> {
+        Self::start_as(bench, name, flush, &[])
+    }
+
+    /// One with settings of its own.
+    pub fn start_with_flags(bench: &Bench, name: &str, flags: &[String]) -> Result<Self> {
+        Self::start_as(bench, name, Flush::AsTheDisk, flags)
+    }
+
+    fn start_as(bench: &Bench, name: &str, flush: Flush, flags: &[String]) -> Result<Self> {
         let data = bench.folder(name)?;
         let address = http::free_address()?;
         let log_path = bench.folder.join(format!("{name}.log"));
@@ -40,6 +49,7 @@ impl Paddock {
         let daemon = command(&bench.paddockd, &data, flush)
             .args(["--listen", &address.to_string(), "--log-level", "warn"])
             .args(["--limits-burst", UNLIMITED, "--limits-requests-per-minute", UNLIMITED])
+            .args(flags)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -96,6 +106,10 @@ impl Paddock {
         let mut ticks = numbers.split(' ').skip(11).map(str::parse::<f64>);
         let mut next = || ticks.next().context("too few numbers in /proc/…/stat");
         Ok((next()?? + next()??) * MICROSECONDS_A_TICK)
+    }
+
+    pub fn data(&self) -> &Path {
+        &self.data
     }
 
     pub fn database(&self) -> PathBuf {

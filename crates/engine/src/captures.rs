@@ -15,7 +15,7 @@ use paddock_store::layers::{LayerState, NewLayer};
 use paddock_store::{Tx, captures, disks, layers, snapshots};
 use serde_json::json;
 
-use crate::emulators::{find_to_change, require_action, require_undisturbed, update};
+use crate::emulators::{find_to_change, require_action, require_room, require_undisturbed, update};
 use crate::snapshots::{Described, describe_one, give_to, insert, read_name};
 use crate::{Engine, audit, idempotency_keys, permissions};
 
@@ -40,7 +40,7 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: CaptureSpec) -> Resu
     }
     require_action(&emulator, Action::Capture)?;
     require_undisturbed(&emulator)?;
-    devices.require_room()?;
+    require_room(engine, &mut tx, caller, emulator.tenant).await?;
     let from = disks::find(&mut tx, emulator.disk).await?;
     let from = from.ok_or_else(|| Error::internal("an emulator's disk is not in the catalogue"))?;
     let below = layers::find(&mut tx, from.layer).await?;

@@ -1,12 +1,16 @@
 //! What devices run on: a host, a pool of disks, and the limits of both.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use paddock_model::Timestamp;
 use paddock_model::drivers::disk_pools::{DiskPool, PoolCapacity};
 use paddock_model::drivers::emulator_hosts::EmulatorHost;
-use paddock_model::{Error, Result, Timestamp};
+use paddock_model::layers::DiskId;
+use paddock_store::layers::Layer;
+use ring::digest::Context;
 
 /// The outside world, as the engine sees it: two doors and some numbers.
 pub struct Devices {
@@ -15,8 +19,28 @@ pub struct Devices {
     pub settings: Settings,
     /// As it was when it was last looked at.
     capacity: RwLock<Option<PoolCapacity>>,
+    /// What each disk took when the pool was last measured.
+    disk_bytes: RwLock<HashMap<DiskId, i64>>,
+    /// How far the look at the stored layers has come.
+    pub(crate) integrity: tokio::sync::Mutex<Verification>,
     /// When the host and the catalogue were last compared as a whole.
     pub(crate) compared_at: Mutex<Option<Timestamp>>,
+}
+
+#[derive(Default)]
+pub(crate) struct Verification {
+    /// Whether every layer was looked at from outside.
+    pub glanced: bool,
+    pub reading: Option<Reading>,
+    /// No faster than it may be.
+    pub rests_until: Option<Timestamp>,
+}
+
+/// A layer that is being read.
+pub(crate) struct Reading {
+    pub layer: Layer,
+    pub context: Context,
+    pub at: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -32,9 +56,17 @@ pub struct Settings {
     pub verifications_at_once: i64,
     /// A snapshot on more layers than this is not deployed before they are consolidated.
     pub hard_depth: i64,
+    /// The loopback address of the first device is this one's; those before it are somebody else's.
+    pub first_slot: i64,
     /// Of one tenant.
     pub quota_emulators: i64,
     pub quota_memory_bytes: i64,
+    pub quota_disk_bytes: i64,
+    /// How often it is measured what disks take.
+    pub measure_every: Duration,
+    /// How often each layer is read and held against its digest; never if not given.
+    pub verify_every: Option<Duration>,
+    pub verify_bytes_per_second: u64,
     /// Above this much of the pool, people are warned.
     pub warn_percent: i64,
     /// Above this much of the pool, nothing new is put into it.
@@ -43,7 +75,25 @@ pub struct Settings {
 
 impl Devices {
     pub fn new(host: Arc<dyn EmulatorHost>, pool: Arc<dyn DiskPool>, settings: Settings) -> Self {
-        Devices { host, pool, settings, capacity: RwLock::new(None), compared_at: Mutex::new(None) }
+        Devices {
+            host,
+            pool,
+            settings,
+            capacity: RwLock::new(None),
+            disk_bytes: RwLock::default(),
+            integrity: tokio::sync::Mutex::default(),
+            compared_at: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn set_disk_bytes(&self, bytes: HashMap<DiskId, i64>) {
+        *self.disk_bytes.write().unwrap_or_else(PoisonError::into_inner) = bytes;
+    }
+
+    /// As it was last measured; a disk of since then counts for nothing.
+    pub(crate) fn disk_bytes(&self, disk: DiskId) -> i64 {
+        let known = self.disk_bytes.read().unwrap_or_else(PoisonError::into_inner);
+        known.get(&disk).copied().unwrap_or_default()
     }
 
     pub(crate) fn set_capacity(&self, capacity: PoolCapacity) {
@@ -54,21 +104,12 @@ impl Devices {
         *self.capacity.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses what would fill the pool, and says what helps.
-    pub(crate) fn require_room(&self) -> Result<()> {
-        let Some(capacity) = self.capacity() else { return Ok(()) };
-        let taken = capacity.capacity_bytes - capacity.free_bytes;
-        if taken.saturating_mul(100) < capacity.capacity_bytes.saturating_mul(self.settings.critical_percent)
-        {
-            return Ok(());
-        }
-        let mebibytes = |bytes: i64| bytes / (1 << 20);
-        let detail = format!(
-            "The disk pool {} is full: {} MiB of {} MiB are free. Delete emulators or snapshots that nobody needs, or give it more room.",
-            self.pool.name(),
-            mebibytes(capacity.free_bytes),
-            mebibytes(capacity.capacity_bytes),
-        );
-        Err(Error::unavailable("no_capacity", detail).with_retry_after(Duration::from_secs(60)))
+    /// How full the pool is, if nothing new may be put into it.
+    pub(crate) fn fullness(&self) -> Option<PoolCapacity> {
+        let critical = self.settings.critical_percent;
+        self.capacity().filter(|capacity| {
+            let taken = capacity.capacity_bytes - capacity.free_bytes;
+            taken.saturating_mul(100) >= capacity.capacity_bytes.saturating_mul(critical)
+        })
     }
 }

@@ -1,13 +1,16 @@
-//! The doctor: holds the catalogue of disks against what lies in the pool, both ways, and touches nothing.
+//! The doctor: holds the catalogue against what lies in the pool and what runs, both ways, and touches nothing.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::net::Ipv4Addr;
 
 use paddock_model::drivers::disk_pools::DiskPool;
-use paddock_model::emulators::EmulatorId;
+use paddock_model::emulators::{EmulatorId, address_of};
 use paddock_model::layers::{DiskId, LayerId};
+use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result};
 use paddock_store::layers::LayerState;
-use paddock_store::{disks, emulators, layers};
+use paddock_store::slots::Slots;
+use paddock_store::{Tx, disks, emulators, layers, slots, tenant_usage, verifications};
 
 use crate::Engine;
 
@@ -22,6 +25,16 @@ pub enum Finding {
     /// In the catalogue, and not in the pool: what stands on it cannot boot.
     MissingLayer(LayerId),
     MissingDisk(DiskId, EmulatorId),
+    /// What stands on it is not as much as was counted.
+    WrongCount(LayerId),
+    /// Its bytes are not those that were recorded; nothing new is made on it.
+    Quarantined(LayerId),
+    /// Something of it runs or lies where devices run, and nobody wants it.
+    StrayDevice(EmulatorId),
+    /// What is counted against the tenant's quotas is not what it has.
+    WrongUsage(TenantId),
+    /// Two devices have it, or one has it and it counts as free.
+    AddressTwice(Ipv4Addr),
 }
 
 impl std::fmt::Display for Finding {
@@ -30,16 +43,28 @@ impl std::fmt::Display for Finding {
             Finding::StrayLayer(id) => write!(f, "layer {id} is in the pool, but in no record"),
             Finding::StrayDisk(id) => write!(f, "disk {id} is in the pool, but in no record"),
             Finding::Stranger(name) => write!(f, "{name} is in the pool, but none of ours"),
+            Finding::WrongCount(id) => write!(f, "what stands on layer {id} is not as much as was counted"),
             Finding::MissingLayer(id) => write!(f, "layer {id} is recorded, but not in the pool"),
             Finding::MissingDisk(id, emulator) => {
                 write!(f, "disk {id} of emulator {emulator} is recorded, but not in the pool")
             }
+            Finding::Quarantined(id) => {
+                write!(
+                    f,
+                    "layer {id} is not what was recorded of it and was put aside; compare it with a backup"
+                )
+            }
+            Finding::StrayDevice(id) => {
+                write!(f, "emulator {id} runs or has left something, but nobody wants it")
+            }
+            Finding::WrongUsage(id) => write!(f, "tenant {id} is charged for other emulators than it has"),
+            Finding::AddressTwice(address) => write!(f, "the address {address} is given twice"),
         }
     }
 }
 
 /// What is wrong; nothing in a healthy world. What is being made or removed at this moment may show for a moment.
-pub async fn examine(engine: &Engine, pool: &dyn DiskPool) -> Result<Vec<Finding>> {
+pub async fn examine(engine: &Engine, pool: &dyn DiskPool, devices: &[EmulatorId]) -> Result<Vec<Finding>> {
     let contents = pool.list().await.map_err(|error| Error::internal(error).context("look into the pool"))?;
     let mut tx = engine.store.read().await?;
     let known_layers = layers::list(&mut tx).await?;
@@ -52,6 +77,10 @@ pub async fn examine(engine: &Engine, pool: &dyn DiskPool) -> Result<Vec<Finding
         matches!(layer.state, LayerState::Ready | LayerState::Quarantined) && !there.contains(&layer.id)
     });
     findings.extend(lost.map(|layer| Finding::MissingLayer(layer.id)));
+    let doubted = known_layers
+        .iter()
+        .filter(|layer| layer.state == LayerState::Quarantined && there.contains(&layer.id));
+    findings.extend(doubted.map(|layer| Finding::Quarantined(layer.id)));
 
     let disks_there: HashSet<DiskId> = contents.disks.iter().map(|disk| disk.id).collect();
     let recorded: HashSet<DiskId> = known_disks.iter().map(|disk| disk.id).collect();
@@ -59,11 +88,41 @@ pub async fn examine(engine: &Engine, pool: &dyn DiskPool) -> Result<Vec<Finding
     for disk in known_disks.iter().filter(|disk| !disks_there.contains(&disk.id)) {
         let emulator = emulators::find_any(&mut tx, disk.emulator).await?;
         // Before it is made, and after it is removed, a record stands alone.
-        if emulator.is_some_and(|emulator| emulator.disk_ready_at.is_some()) {
+        if emulator.is_some_and(|emulator| emulator.disk == disk.id && emulator.disk_ready_at.is_some()) {
             findings.push(Finding::MissingDisk(disk.id, disk.emulator));
         }
     }
     findings.extend(contents.strangers.into_iter().map(Finding::Stranger));
+    // Those that prove a snapshot are nobody's emulator.
+    let trials = verifications::emulators(&mut tx).await?;
+    for device in devices.iter().filter(|device| !trials.contains(device)) {
+        let emulator = emulators::find_any(&mut tx, *device).await?;
+        if emulator.is_none_or(|emulator| emulator.terminated_at.is_some()) {
+            findings.push(Finding::StrayDevice(*device));
+        }
+    }
+    findings.extend(layers::miscounted(&mut tx).await?.into_iter().map(Finding::WrongCount));
+    findings.extend(wrong_usage(&mut tx).await?);
+    let slots = slots::examine(&mut tx).await?;
+    findings.extend(slots.twice.into_iter().map(|slot| Finding::AddressTwice(address_of(slot))));
     findings.sort_by_key(ToString::to_string);
     Ok(findings)
+}
+
+async fn wrong_usage(tx: &mut Tx) -> Result<Vec<Finding>> {
+    let mut sums: BTreeMap<TenantId, (i64, i64)> = BTreeMap::new();
+    for (tenant, usage) in tenant_usage::list(tx).await? {
+        sums.insert(tenant, (usage.emulators, usage.memory_bytes));
+    }
+    for (tenant, usage) in tenant_usage::counted(tx).await? {
+        let sum = sums.entry(tenant).or_default();
+        *sum = (sum.0 - usage.emulators, sum.1 - usage.memory_bytes);
+    }
+    let wrong = sums.into_iter().filter(|(_, difference)| *difference != (0, 0));
+    Ok(wrong.map(|(tenant, _)| Finding::WrongUsage(tenant)).collect())
+}
+
+/// How the addresses are distributed.
+pub async fn addresses(engine: &Engine) -> Result<Slots> {
+    Ok(slots::examine(&mut engine.store.read().await?).await?)
 }

@@ -85,7 +85,7 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: EmulatorSpec) -> Res
     }
     let named = spec.snapshot.as_deref();
     let snapshot = snapshots::choose(engine, &mut tx, caller, tenant.id, named, spec.device_type).await?;
-    devices.require_room()?;
+    require_room(engine, &mut tx, caller, tenant.id).await?;
     let id = EmulatorId::new(now, engine.random());
     let disk = clone_of(engine, &snapshot, id);
     let emulator = Emulator {
@@ -106,7 +106,7 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: EmulatorSpec) -> Res
         discarded: None,
         capturing: None,
         identity: draw_identity(engine, &spec.identity, snapshot.image.device_type),
-        slot: Some(take_slot(&mut tx).await?),
+        slot: Some(take_slot(&mut tx, devices).await?),
         wanted: Wanted::Running,
         incarnation: 1,
         cause: Cause::Deploy,
@@ -129,7 +129,7 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: EmulatorSpec) -> Res
         terminated_at: None,
         generation: 1,
     };
-    let more = Usage { emulators: 1, memory_bytes: emulator.memory_bytes };
+    let more = Usage { emulators: 1, memory_bytes: emulator.memory_bytes, disk_bytes: 0 };
     require_within_quota(devices, tenant_usage::add(&mut tx, tenant.id, more).await?)?;
     take_clone(&mut tx, &snapshot, &disk).await?;
     emulators::insert(&mut tx, &emulator).await?;
@@ -181,7 +181,6 @@ pub async fn swap_snapshot(
     named: &str,
     expected: &Expected,
 ) -> Result<Emulator> {
-    let devices = engine.devices()?;
     let now = engine.now();
     let mut tx = engine.store.begin().await?;
     let emulator = find_to_change(engine, &mut tx, caller, id).await?;
@@ -200,7 +199,7 @@ pub async fn swap_snapshot(
         return Err(Error::conflict("other_device_type", detail));
     }
     require_undisturbed(&emulator)?;
-    devices.require_room()?;
+    require_room(engine, &mut tx, caller, emulator.tenant).await?;
     let disk = clone_of(engine, &snapshot, id);
     let to = Footing {
         snapshot: snapshot.name.clone(),
@@ -350,7 +349,7 @@ pub(crate) async fn bury(tx: &mut Tx, emulator: &Emulator, now: Timestamp) -> Re
     if let Some(slot) = emulator.slot {
         slots::release(tx, slot, now).await?;
     }
-    let less = Usage { emulators: -1, memory_bytes: -emulator.memory_bytes };
+    let less = Usage { emulators: -1, memory_bytes: -emulator.memory_bytes, disk_bytes: 0 };
     tenant_usage::add(tx, emulator.tenant, less).await?;
     disks::delete(tx, emulator.disk).await?;
     let buried = Emulator {
@@ -399,6 +398,8 @@ fn require_within_quota(devices: &Devices, usage: Usage) -> Result<()> {
         format!("{} emulators", settings.quota_emulators)
     } else if usage.memory_bytes > settings.quota_memory_bytes {
         format!("{} MiB of memory", settings.quota_memory_bytes >> 20)
+    } else if usage.disk_bytes >= settings.quota_disk_bytes {
+        format!("{} MiB on disk", settings.quota_disk_bytes >> 20)
     } else {
         return Ok(());
     };
@@ -406,8 +407,48 @@ fn require_within_quota(devices: &Devices, usage: Usage) -> Result<()> {
     Err(Error::new(Kind::Conflict, "quota_exceeded", detail))
 }
 
-pub(crate) async fn take_slot(tx: &mut Tx) -> Result<i64> {
-    let slot = slots::take(tx, SLOTS).await?;
+/// Refuses what would fill the pool, and says what of that which the caller sees would make room.
+pub(crate) async fn require_room(
+    engine: &Engine,
+    tx: &mut Tx,
+    caller: &Caller,
+    tenant: TenantId,
+) -> Result<()> {
+    /// A refusal must stay cheap; of more than so many, the newest are enough to give an idea.
+    const MOST: u32 = 200;
+    let devices = engine.devices()?;
+    let Some(full) = devices.fullness() else { return Ok(()) };
+    let scope = permissions::emulator_scope(engine, caller);
+    let filter = EmulatorFilter { tenant: Some(tenant), ..EmulatorFilter::default() };
+    let page = emulators::list(tx, &scope, &filter, PageRequest { limit: MOST, after: None }).await?;
+    let mut sizes: Vec<(i64, &Emulator)> =
+        page.items.iter().map(|emulator| (devices.disk_bytes(emulator.disk), emulator)).collect();
+    sizes.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    let mebibytes = |bytes: i64| bytes / (1 << 20);
+    let held = match sizes.first() {
+        Some((largest, emulator)) => format!(
+            "{} {} MiB, the largest of them {} ({} MiB). Delete emulators or snapshots that nobody needs, or give the pool more room.",
+            match sizes.len() {
+                1 => "1 emulator in this tenant holds".to_owned(),
+                count => format!("{count} emulators in this tenant hold"),
+            },
+            mebibytes(sizes.iter().map(|(bytes, _)| bytes).sum()),
+            emulator.name,
+            mebibytes(*largest),
+        ),
+        None => "No emulator that you see in this tenant takes any of it. Ask for more room, or wait until others make some.".to_owned(),
+    };
+    let detail = format!(
+        "The disk pool {} is full: {} MiB of {} MiB are free. {held}",
+        devices.pool.name(),
+        mebibytes(full.free_bytes),
+        mebibytes(full.capacity_bytes),
+    );
+    Err(Error::unavailable("no_capacity", detail).with_retry_after(Duration::from_secs(60)))
+}
+
+pub(crate) async fn take_slot(tx: &mut Tx, devices: &Devices) -> Result<i64> {
+    let slot = slots::take(tx, devices.settings.first_slot, SLOTS).await?;
     slot.ok_or_else(|| Error::unavailable("no_address", "Every loopback address is taken. Delete emulators."))
 }
 

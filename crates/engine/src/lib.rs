@@ -25,6 +25,7 @@ pub mod signing_keys;
 pub mod snapshots;
 pub mod tenants;
 pub mod tokens;
+pub mod usage;
 pub mod users;
 
 use std::sync::Arc;

@@ -90,6 +90,9 @@ pub struct Observed {
     pub since: Timestamp,
 }
 
+/// The code of a device that was about to be started and never was, because the host's process ended in between.
+pub const NOT_STARTED: &str = "not_started";
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase {
     /// It runs, and has not said that it is up.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
-use crate::devices::{DeviceIdentity, DeviceType, Observed, Phase};
+use crate::devices::{DeviceIdentity, DeviceType, NOT_STARTED, Observed, Phase};
 use crate::labels::{LabelSelector, Labels};
 use crate::layers::DiskId;
 use crate::permissions::Object;
@@ -337,7 +337,17 @@ impl Emulator {
             };
             return self.seen_as(seen, None, reason, now);
         };
+        let never_seen = self.seen == Seen::None || self.seen_incarnation < self.incarnation;
         let (seen, reason) = match &observed.phase {
+            // The server ended between the intent and the act. Nothing has run, so it is simply started.
+            Phase::Exited { code, .. }
+                if *code == NOT_STARTED
+                    && never_seen
+                    && self.wanted == Wanted::Running
+                    && self.failed_at.is_none() =>
+            {
+                (Seen::None, None)
+            }
             Phase::Booting => (Seen::Booting, None),
             Phase::Ready { .. } => (Seen::Ready, None),
             Phase::Paused { code, message } => (Seen::Paused, Some(Reason::new(code, message))),
@@ -475,6 +485,12 @@ impl Emulator {
 pub fn address_of(slot: i64) -> Ipv4Addr {
     const FIRST: u32 = u32::from_be_bytes([127, 80, 0, 0]);
     Ipv4Addr::from(FIRST + u32::try_from(slot).unwrap_or(0))
+}
+
+/// The slot of a loopback address, if it is one that a device may have.
+pub fn slot_of(address: Ipv4Addr) -> Option<i64> {
+    let slot = i64::from(u32::from(address)) - i64::from(u32::from(address_of(0)));
+    (1..=SLOTS).contains(&slot).then_some(slot)
 }
 
 /// As many addresses as there are from 127.80.0.1 to 127.95.255.254.

@@ -8,7 +8,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use issuers::{Issuer, IssuerUrl};
-pub use setting::{Addresses, DatabaseUrl, LogFormat, LogLevel, Origins, PublicUrl, Seconds, Value, Whole};
+pub use setting::{
+    Addresses, DatabaseUrl, DeviceAddress, LogFormat, LogLevel, Origins, PublicUrl, Seconds, Value, Whole,
+};
 pub use sources::{InForce, Refused, Source, command, load, reference};
 
 /// Declares the settings: the typed [`Config`], and the table from which flags, variables and the reference are made.
@@ -117,12 +119,16 @@ settings! {
     qemu, "devices.qemu": PathBuf = "qemu-system-x86_64";
     /// Devices and disks that exist in memory only, for tests and for trying the API at scale.
     simulated, "devices.simulated": bool = "false";
+    /// The first device's loopback address, from 127.80.0.1 on; another server on the same machine needs others.
+    first_address, "devices.first_address": DeviceAddress = "127.80.0.1";
     /// How long a device may take to come up.
     boot_deadline, "devices.boot_seconds": Seconds<1, 3600> = "120";
     /// Emulators that one tenant may have, parked ones included.
     quota_emulators, "quotas.emulators": Whole<0, 10_000_000> = "100";
     /// Memory that all emulators of one tenant may have together, in bytes.
     quota_memory, "quotas.memory_bytes": Whole<0, 9_000_000_000_000_000> = "137438953472";
+    /// What all disks of one tenant may take in the pool together, in bytes; it is measured now and then.
+    quota_disk, "quotas.disk_bytes": Whole<0, 9_000_000_000_000_000> = "1099511627776";
     /// How long a capture may take before it is given up.
     capture_deadline, "snapshots.capture_seconds": Seconds<1, 86_400> = "300";
     /// How long a device may be held still while it is captured.
@@ -131,10 +137,16 @@ settings! {
     verifications, "snapshots.verifications_at_once": Whole<1, 1000> = "1";
     /// A snapshot on more layers than this is not deployed before they are consolidated.
     hard_depth, "snapshots.hard_depth": Whole<1, 1000> = "8";
-    /// Above so many percent of the disk pool in use, people are warned.
+    /// How often it is measured what disks take.
+    measure_every, "pool.measure_seconds": Seconds<1, 86400> = "30";
+    /// How often each stored layer is read as a whole and held against its digest; 0 is never.
+    verify_every, "pool.verify_seconds": Seconds<0, 315_360_000> = "604800";
+    /// How fast layers are read for that, in bytes a second.
+    verify_rate, "pool.verify_bytes_per_second": Whole<1024, 100_000_000_000> = "20971520";
+    /// From so many percent of the disk pool in use on, people are warned.
     pool_warn, "pool.warn_percent": Whole<1, 100> = "80";
-    /// Above so many percent of the disk pool in use, nothing new is put into it.
-    pool_critical, "pool.critical_percent": Whole<1, 100> = "95";
+    /// From so many percent of the disk pool in use on, nothing new is put into it; with 0, nothing at all.
+    pool_critical, "pool.critical_percent": Whole<0, 100> = "95";
     /// How long to go on serving, not ready any more, before connections are closed: time for a load balancer to notice.
     shutdown_delay, "shutdown.delay_seconds": Seconds<0, 600> = "0";
     /// How long requests and streams may take to end after that.

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use paddock_engine::{audit, doctor, users};
+use paddock_engine::{audit, doctor, usage, users};
 use paddock_model::audit::Verified;
 use paddock_server::auth::access_token;
 use paddock_server::config::{self, Config, InForce};
@@ -129,7 +129,8 @@ async fn print_token(config: &Config) -> anyhow::Result<()> {
 
 async fn examine(config: &Config) -> anyhow::Result<()> {
     let engine = wiring::join(config, &World::real(BUILD)).await?;
-    let findings = doctor::examine(&engine, &wiring::pool(config)?).await?;
+    let pool = wiring::pool(config)?;
+    let findings = doctor::examine(&engine, &pool, &wiring::device_traces(config)?).await?;
     for finding in &findings {
         println!("{finding}");
     }
@@ -138,7 +139,10 @@ async fn examine(config: &Config) -> anyhow::Result<()> {
         "{} things do not fit; nothing was changed. See docs/operations/devices.md",
         findings.len()
     );
-    println!("Every layer and every disk is recorded and there.");
+    println!("Every layer, disk and device is recorded and there.");
+    println!("{}", usage::measure(&engine, &pool).await?.figures);
+    let addresses = doctor::addresses(&engine).await?;
+    println!("{} addresses are in use, {} have been given back.", addresses.held, addresses.free);
     Ok(())
 }
 

@@ -13,12 +13,13 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use paddock_drivers::clock::SystemClock;
 use paddock_drivers::disk_pools::qcow2::Qcow2Pool;
 use paddock_drivers::disk_pools::simulated::{SimulatedPool, SimulatedPoolSettings};
-use paddock_drivers::emulator_hosts::qemu::{QemuHost, QemuSettings};
+use paddock_drivers::emulator_hosts::qemu::{self, QemuHost, QemuSettings};
 use paddock_drivers::emulator_hosts::simulated::{SimulatedHost, SimulatedHostSettings};
 use paddock_drivers::random::OsRandom;
 use paddock_engine::devices::{self, Devices};
 use paddock_engine::reconcile::{self, Loop, Runner};
 use paddock_engine::{DatabaseLocation, Engine, users};
+use paddock_model::emulators::EmulatorId;
 use paddock_model::lifetimes::Lifetimes;
 use paddock_model::ports::{Clock, Random};
 use tokio::net::TcpListener;
@@ -115,6 +116,11 @@ pub fn pool(config: &Config) -> anyhow::Result<Qcow2Pool> {
     Ok(Qcow2Pool::join("local", &config.data.join("disks"))?)
 }
 
+/// The devices of a server that may be at work, by what they leave where they run.
+pub fn device_traces(config: &Config) -> anyhow::Result<Vec<EmulatorId>> {
+    Ok(qemu::traces(&config.data.join("devices"))?)
+}
+
 fn location(config: &Config) -> anyhow::Result<DatabaseLocation> {
     if let Some(url) = &config.database_url {
         let connections = config.database_connections.0 as usize;
@@ -136,8 +142,13 @@ fn devices(config: &Config, world: &World) -> anyhow::Result<Devices> {
         freeze: config.freeze.0,
         verifications_at_once: config.verifications.0 as i64,
         hard_depth: config.hard_depth.0 as i64,
+        first_slot: config.first_address.slot,
         quota_emulators: config.quota_emulators.0 as i64,
         quota_memory_bytes: config.quota_memory.0 as i64,
+        quota_disk_bytes: config.quota_disk.0 as i64,
+        measure_every: config.measure_every.0,
+        verify_every: Some(config.verify_every.0).filter(|every| !every.is_zero()),
+        verify_bytes_per_second: config.verify_rate.0,
         warn_percent: config.pool_warn.0 as i64,
         critical_percent: config.pool_critical.0 as i64,
     };
@@ -369,5 +380,11 @@ fn describe() {
     metrics::describe_gauge!("paddock_pool_capacity_bytes", "How much a disk pool holds.");
     metrics::describe_gauge!("paddock_pool_used_bytes", "How much of a disk pool its own files take.");
     metrics::describe_gauge!("paddock_pool_free_bytes", "How much room a disk pool has left.");
+    metrics::describe_gauge!(
+        "paddock_layers_bytes",
+        "What stored layers hold: virtual (as devices see them), allocated (in the pool), exclusive and shared."
+    );
+    metrics::describe_gauge!("paddock_layers_quarantined", "Layers that are not what was recorded of them.");
+    metrics::describe_gauge!("paddock_disks_bytes", "What the disks of devices take in the pool.");
     metrics::describe_gauge!("paddock_build_info", "1; the labels say which build this is.");
 }

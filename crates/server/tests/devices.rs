@@ -1,170 +1,49 @@
 //! Real devices through the API: the real binary, QEMU, and Debian's `adb`.
 
 mod daemon;
+mod yard;
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use daemon::{Daemon, free_port};
-use serde_json::{Value, json};
-
-fn images() -> PathBuf {
-    let cache = std::env::var_os("CACHE").map(PathBuf::from);
-    let home = || PathBuf::from(std::env::var_os("HOME").expect("a home")).join(".cache/paddock");
-    let folder = cache.unwrap_or_else(home).join("image");
-    let there = folder.join("phone.profile.json").exists();
-    assert!(there, "there is no image in {}; run `make image`", folder.display());
-    folder
-}
-
-/// A server with real devices, and its admin.
-struct Yard {
-    daemon: Daemon,
-    data: PathBuf,
-    http: reqwest::Client,
-    token: String,
-}
-
-impl Yard {
-    fn open(data: &Path) -> Yard {
-        let images = images();
-        let flags = ["--devices-images", images.to_str().expect("text")];
-        let daemon = Daemon::start(data, &flags);
-        let token =
-            daemon::paddockd().args(["admin", "token", "--data"]).arg(data).output().expect("a token");
-        let token = String::from_utf8(token.stdout).expect("text").trim().to_owned();
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder().timeout(Duration::from_secs(90)).build().expect("a client");
-        Yard { daemon, data: data.to_owned(), http, token }
-    }
-
-    async fn call(&self, method: &str, path: &str, body: Option<Value>) -> Value {
-        let method = reqwest::Method::from_bytes(method.as_bytes()).expect("a method");
-        let request = self.http.request(method, self.daemon.url(path)).bearer_auth(&self.token);
-        let request = body.into_iter().fold(request, |request, body| request.json(&body));
-        let answer = request.send().await.expect("an answer");
-        let (status, text) = (answer.status(), answer.text().await.expect("a body"));
-        assert!(status.is_success(), "{path}: {status} {text}");
-        serde_json::from_str(&text).expect("JSON")
-    }
-
-    async fn until(&self, id: &str, wanted: &str) -> Value {
-        let started = Instant::now();
-        loop {
-            let seen = self.call("GET", &format!("/api/v1/emulators/{id}/status?wait=1"), None).await;
-            if seen["status"] == wanted {
-                return seen;
-            }
-            assert!(started.elapsed() < Duration::from_secs(90), "{seen} and not {wanted}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    }
-
-    /// As if the power had gone, and come back.
-    fn reopen(mut self) -> Yard {
-        let _ = self.daemon.child.kill();
-        let _ = self.daemon.child.wait();
-        Yard::open(&self.data)
-    }
-}
-
-/// Devices outlive their server; those of a test that failed must not outlive the test.
-struct Cleared(PathBuf);
-
-impl Drop for Cleared {
-    fn drop(&mut self) {
-        for process in processes(&self.0.display().to_string()) {
-            let _ = Command::new("kill").args(["-9", &process]).status();
-        }
-    }
-}
-
-/// Debian's adb, with a server of its own that ends with the test.
-struct Adb(u16);
-
-impl Adb {
-    fn run(&self, arguments: &[&str]) -> Output {
-        let port = self.0.to_string();
-        let adb = Command::new("timeout").args(["30", "adb", "-P", &port]).args(arguments).output();
-        adb.expect("adb; `make test` installs it")
-    }
-
-    fn says(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-    }
-
-    /// A connection of an earlier start of the device is of no use any more.
-    fn connect(&self, device: &str) {
-        self.run(&["disconnect", device]);
-        let said = self.says(&["connect", device]);
-        assert!(said.contains("connected to"), "{said}");
-    }
-}
-
-impl Drop for Adb {
-    fn drop(&mut self) {
-        self.run(&["kill-server"]);
-    }
-}
-
-/// The devices' processes that have this in their arguments.
-fn processes(text: &str) -> Vec<String> {
-    let listed = Command::new("pgrep").args(["-f", &format!("qemu-system.*{text}")]).output().expect("pgrep");
-    String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned).collect()
-}
-
-fn entries(folder: &Path) -> usize {
-    std::fs::read_dir(folder).map_or(0, Iterator::count)
-}
+use yard::{Adb, Data, Yard, apk, noise};
 
 #[tokio::test]
 async fn a_device_lives_through_whatever_happens_to_its_server_and_leaves_nothing_behind() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let _cleared = Cleared(folder.path().to_owned());
-    let yard = Yard::open(folder.path());
-    let adb = Adb(free_port());
-    let tenant = yard.call("POST", "/api/v1/tenants", Some(json!({ "name": "acme" }))).await;
-    for _ in 0..600 {
-        let ready = yard.call("GET", "/api/v1/snapshots?deployable=true&deviceType=phone", None).await;
-        if !ready["items"][0].is_null() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    let spec = json!({ "tenantId": tenant["id"], "deviceType": "phone" });
-    let made = yard.call("POST", "/api/v1/emulators", Some(spec)).await;
-    let id = made["id"].as_str().expect("an id").to_owned();
+    let data = Data::new();
+    let yard = Yard::open(&data, &[]);
+    let adb = Adb::new();
+    let tenant = yard.tenant("acme").await;
+    let phone = yard.phone(&tenant).await;
+    let (id, device) = (phone.id.clone(), phone.address.clone());
     yard.until(&id, "running").await;
-    let device = format!("{}:5555", made["endpoints"]["adb"]["host"].as_str().expect("an address"));
 
     // It is the device that it says it is, and keeps what is written to it.
     adb.connect(&device);
     let said = adb.says(&["-s", &device, "shell", "getprop ro.serialno; echo kept > /data/kept; sync"]);
-    assert_eq!(said.trim(), made["serial"].as_str().expect("a serial"));
+    assert_eq!(said.trim(), phone.serial);
     let live = yard.call("GET", &format!("/api/v1/emulators/{id}"), None).await;
-    assert_eq!(live["live"]["properties"]["ro.serialno"], made["serial"], "{live}");
-    let big = folder.path().join("big");
+    assert_eq!(live["live"]["properties"]["ro.serialno"], phone.serial.as_str(), "{live}");
+    let big = data.path().join("big");
     let bytes: Vec<u8> =
         (0..8u32 << 20).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     std::fs::write(&big, &bytes).expect("a file");
-    let back = folder.path().join("back");
+    let back = data.path().join("back");
     adb.says(&["-s", &device, "push", big.to_str().expect("text"), "/data/big"]);
     adb.says(&["-s", &device, "pull", "/data/big", back.to_str().expect("text")]);
     assert!(std::fs::read(&back).is_ok_and(|copy| copy == bytes), "what came back is not what went in");
 
     // The doctor finds what is too much and what is missing, and touches neither.
-    let doctor =
-        || daemon::paddockd().args(["doctor", "--data"]).arg(folder.path()).output().expect("output");
-    assert!(doctor().status.success(), "{:?}", doctor());
-    let disks = folder.path().join("disks/disks");
+    yard.sound();
+    let disks = data.path().join("disks/disks");
     let (stranger, disk) = (disks.join("notes.txt"), std::fs::read_dir(&disks).expect("disks").next());
     let disk = disk.expect("a disk").expect("an entry").path();
     std::fs::write(&stranger, "mine").expect("a file");
-    let aside = folder.path().join("aside");
+    let aside = data.path().join("aside");
     std::fs::rename(&disk, &aside).expect("moved");
-    let found = doctor();
+    let found = yard.doctor();
     std::fs::rename(&aside, &disk).expect("moved back");
     let told = String::from_utf8_lossy(&found.stdout).into_owned();
     assert!(!found.status.success() && told.lines().count() == 2, "{found:?}");
@@ -172,17 +51,16 @@ async fn a_device_lives_through_whatever_happens_to_its_server_and_leaves_nothin
     std::fs::remove_file(&stranger).expect("nobody has touched it");
 
     // The server dies: the device does not notice, nor does an open shell.
-    let before = processes(&id);
+    let before = data.processes(&id);
     assert_eq!(before.len(), 1);
-    let port = adb.0.to_string();
-    let shell = Command::new("timeout")
-        .args(["60", "adb", "-P", &port, "-s", &device, "shell", "sleep 4; echo still here"])
-        .stdout(std::process::Stdio::piped())
+    let shell = adb
+        .command(&["-s", &device, "shell", "sleep 4; echo still here"])
+        .stdout(Stdio::piped())
         .spawn()
         .expect("a shell");
     tokio::time::sleep(Duration::from_millis(500)).await;
     let yard = yard.reopen();
-    assert_eq!(processes(&id), before);
+    assert_eq!(data.processes(&id), before);
     assert_eq!(yard.until(&id, "running").await["incarnation"], 1);
     let shell = shell.wait_with_output().expect("an end");
     assert_eq!(String::from_utf8_lossy(&shell.stdout).trim(), "still here");
@@ -197,7 +75,7 @@ async fn a_device_lives_through_whatever_happens_to_its_server_and_leaves_nothin
     assert_eq!(adb.says(&["-s", &device, "shell", "cat /data/kept"]).trim(), "kept");
 
     // It is stopped dead: unreachable, and there again when it goes on.
-    let qemu = processes(&id);
+    let qemu = data.processes(&id);
     Command::new("kill").args(["-STOP", &qemu[0]]).status().expect("stopped");
     yard.until(&id, "unreachable").await;
     Command::new("kill").args(["-CONT", &qemu[0]]).status().expect("continued");
@@ -207,7 +85,133 @@ async fn a_device_lives_through_whatever_happens_to_its_server_and_leaves_nothin
     yard.call("DELETE", &format!("/api/v1/emulators/{id}"), None).await;
     let yard = yard.reopen();
     yard.until(&id, "terminated").await;
-    assert!(processes(&id).is_empty());
-    assert_eq!(entries(&folder.path().join("disks/disks")), 0);
-    assert_eq!(entries(&folder.path().join("devices/run")), 0);
+    assert!(data.processes(&id).is_empty());
+    assert_eq!(data.leftovers(), [] as [std::path::PathBuf; 0]);
+    yard.sound();
+}
+
+/// Asks again and again until there is an answer.
+fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(started.elapsed() < Duration::from_secs(20), "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[tokio::test]
+async fn adb_does_everything_on_a_device_that_the_api_has_deployed() {
+    let data = Data::new();
+    let yard = Yard::open(&data, &[]);
+    let adb = Adb::new();
+    let tenant = yard.tenant("acme").await;
+    let phone = yard.phone(&tenant).await;
+    yard.until(&phone.id, "running").await;
+    let device = phone.address.as_str();
+    adb.connect(device);
+    let on = |arguments: &[&str]| adb.run(&[&["-s", device], arguments].concat());
+    let says = |arguments: &[&str]| adb.says(&[&["-s", device], arguments].concat());
+
+    // A shell, with its two outputs and its end.
+    let output = on(&["shell", "echo out; echo err >&2; exit 7"]);
+    assert_eq!(
+        (output.status.code(), output.stdout, output.stderr),
+        (Some(7), b"out\n".to_vec(), b"err\n".to_vec())
+    );
+
+    // The same at a terminal: `script` makes one.
+    let words = adb.command(&["-s", device, "shell"]);
+    let line: Vec<String> = std::iter::once(words.get_program())
+        .chain(words.get_args())
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let mut typing = Command::new("script")
+        .args([
+            "--quiet",
+            "--return",
+            "--command",
+            &line.join(" ").replace("timeout 90", "timeout --foreground 90"),
+            "/dev/null",
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script");
+    let (mut keyboard, mut screen) =
+        (typing.stdin.take().expect("keys"), typing.stdout.take().expect("a screen"));
+    let mut shown = String::new();
+    let mut until_shown = |wanted: &str| {
+        let mut piece = [0; 1024];
+        while !shown.contains(wanted) {
+            let length = screen.read(&mut piece).expect("a screen");
+            assert!(length > 0, "the shell ended before {wanted:?}: {shown:?}");
+            shown += &String::from_utf8_lossy(&piece[..length]);
+        }
+    };
+    // What is typed before the prompt is lost: adb empties the keyboard when it takes over the terminal.
+    until_shown("# ");
+    keyboard.write_all(b"tty > /dev/null && echo at a terminal $((40 + 2))\n").expect("typed");
+    until_shown("at a terminal 42");
+    keyboard.write_all(b"sleep 1000\n").expect("typed");
+    std::thread::sleep(Duration::from_millis(500));
+    keyboard.write_all(b"\x03").expect("typed");
+    keyboard.write_all(b"echo back $((40 + 3))\n").expect("typed");
+    until_shown("back 43");
+    keyboard.write_all(b"exit 9\n").expect("typed");
+    assert_eq!(typing.wait().expect("an end").code(), Some(9));
+
+    // Large files, both ways.
+    let (there, back) = (data.path().join("there"), data.path().join("back"));
+    std::fs::write(&there, noise(64 << 20)).expect("a file");
+    let sum =
+        |output: Vec<u8>| String::from_utf8_lossy(&output).split(' ').next().unwrap_or_default().to_owned();
+    let here = sum(Command::new("sha256sum").arg(&there).output().expect("a sum").stdout);
+    let pushed = Instant::now();
+    assert!(on(&["push", there.to_str().expect("text"), "/data/local/tmp/blob"]).status.success());
+    let pulled = Instant::now();
+    assert!(on(&["pull", "/data/local/tmp/blob", back.to_str().expect("text")]).status.success());
+    println!("64 MiB pushed in {:?}, pulled in {:?}", pulled - pushed, pulled.elapsed());
+    assert_eq!(sum(on(&["shell", "sha256sum /data/local/tmp/blob"]).stdout), here);
+    assert_eq!(sum(Command::new("sha256sum").arg(&back).output().expect("a sum").stdout), here);
+
+    // An app, and what the log says of it.
+    let app = data.path().join("app.apk");
+    std::fs::write(&app, apk("com.example.app")).expect("a file");
+    assert!(says(&["install", app.to_str().expect("text")]).contains("Success"));
+    assert_eq!(adb.shell(device, "pm list packages -3"), "package:com.example.app");
+    adb.shell(device, "am start -n com.example.app/.Main; log -t Proof seen");
+    assert!(says(&["logcat", "-d", "-s", "ActivityManager:I"]).contains("com.example.app/.Main"));
+    assert!(says(&["logcat", "-d", "-v", "raw", "-s", "Proof"]).contains("seen"));
+    assert!(says(&["uninstall", "com.example.app"]).contains("Success"));
+
+    // Ports, both ways.
+    let mut server = adb.command(&["-s", device, "shell", "echo from the device | nc -l -p 7000"]);
+    let mut server = server.stdout(Stdio::null()).spawn().expect("adb");
+    let local = says(&["forward", "tcp:0", "tcp:7000"]).trim().to_owned();
+    let heard = eventually("the device's server", || {
+        let mut text = String::new();
+        TcpStream::connect(format!("127.0.0.1:{local}")).ok()?.read_to_string(&mut text).ok()?;
+        (!text.is_empty()).then_some(text)
+    });
+    assert_eq!(heard, "from the device\n");
+    server.wait().expect("adb");
+    let service = TcpListener::bind("127.0.0.1:0").expect("a port");
+    says(&["reverse", "tcp:7001", &format!("tcp:{}", service.local_addr().expect("an address").port())]);
+    let host =
+        std::thread::spawn(move || service.accept().expect("a connection").0.write_all(b"from the host\n"));
+    // ADB knows no half-closed connections, so the input of `nc` stays open until it has ended.
+    let mut client = adb.command(&["-s", device, "shell", "nc 127.0.0.1 7001"]);
+    let mut client = client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("adb");
+    let keyboard = client.stdin.take();
+    let output = client.wait_with_output().expect("adb");
+    drop(keyboard);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "from the host\n");
+    host.join().expect("a thread").expect("written");
+
+    yard.call("DELETE", &format!("/api/v1/emulators/{}", phone.id), None).await;
+    yard.until(&phone.id, "terminated").await;
+    assert!(data.processes("").is_empty());
 }

@@ -2,6 +2,7 @@
 
 mod world;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use paddock_engine::reconcile::LOOPS;
@@ -115,6 +116,72 @@ async fn a_tenant_has_no_more_than_its_quota_however_many_ask_at_once() {
         world.until(first, "terminated").await;
         create().await.expect(201);
     }
+}
+
+#[tokio::test]
+async fn a_tenant_whose_disks_take_too_much_gets_no_more_until_some_are_gone() {
+    for on in BOTH {
+        // Room is counted in whole mebibytes, so that any disk makes one.
+        let world = World::with(on, &["--quotas-disk-bytes", "1048576"], LOOPS).await;
+        let acme = world.tenant("acme").await;
+        world.snapshot().await;
+        let create_until = async |wanted: u16| {
+            for _ in 0..500 {
+                let answer = world.call("POST", EMULATORS, Some(json!({ "tenantId": acme }))).await;
+                if answer.status == wanted {
+                    return answer;
+                }
+                world.clock.advance(Duration::from_secs(1));
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            panic!("no answer was {wanted}");
+        };
+        create_until(201).await;
+        let refused = create_until(409).await;
+        assert_eq!(refused.code(), "quota_exceeded");
+        assert!(refused.json()["detail"].as_str().expect("words").contains("1 MiB on disk"), "{refused:?}");
+        let there = world.call("GET", &format!("{EMULATORS}?limit=200"), None).await.expect(200).json();
+        for emulator in there["items"].as_array().expect("a list") {
+            let id = emulator["id"].as_str().expect("an id");
+            world.call("DELETE", &format!("{EMULATORS}/{id}"), None).await.expect(202);
+            world.until(id, "terminated").await;
+        }
+        create_until(201).await;
+    }
+}
+
+#[tokio::test]
+async fn a_full_pool_names_only_what_the_caller_sees() {
+    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    let before = World::on_database(folder.clone(), "", &[], LOOPS).await;
+    let acme = before.tenant("acme").await;
+    before.snapshot().await;
+    let mut users = Vec::new();
+    for (login, role) in [("ada", "member"), ("bob", "member"), ("eve", "operator")] {
+        let user = before.user(login).await;
+        before.join(&acme, &user, role).await;
+        users.push(user);
+    }
+    let spec = json!({ "tenantId": acme, "name": "adas-own" });
+    let token = before.token_of(&users[0]).await;
+    before.call_as(&token, "POST", EMULATORS, Some(spec)).await.expect(201);
+    before.server.stop().await;
+
+    let world = World::on_database(folder, "", &["--pool-critical-percent", "0"], LOOPS).await;
+    // Before it was first looked at, a pool counts as empty.
+    let elsewhere = json!({ "tenantId": world.tenant("elsewhere").await });
+    while world.call("POST", EMULATORS, Some(elsewhere.clone())).await.status != 503 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let told = async |user: &str| {
+        let token = world.token_of(user).await;
+        let refused = world.call_as(&token, "POST", EMULATORS, Some(json!({ "tenantId": acme }))).await;
+        assert_eq!(refused.clone().expect(503).code(), "no_capacity");
+        refused.json()["detail"].as_str().expect("words").to_owned()
+    };
+    let (ada, bob, eve) = (told(&users[0]).await, told(&users[1]).await, told(&users[2]).await);
+    assert!(ada.contains("adas-own") && eve.contains("adas-own"), "{ada} {eve}");
+    assert!(!bob.contains("adas-own"), "{bob}");
 }
 
 #[tokio::test]

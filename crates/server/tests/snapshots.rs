@@ -163,7 +163,7 @@ async fn a_snapshot_goes_only_when_nothing_is_made_of_it() {
             world.clock.advance(Duration::from_millis(100));
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        let stray = paddock_engine::doctor::examine(&world.server.engine, &*world.simulation.pool)
+        let stray = paddock_engine::doctor::examine(&world.server.engine, &*world.simulation.pool, &[])
             .await
             .expect("a look");
         assert_eq!(stray, [], "nothing is left behind");

@@ -4,6 +4,7 @@ use paddock_model::Timestamp;
 use paddock_model::emulators::EmulatorId;
 use paddock_model::layers::{DiskId, LayerId};
 use paddock_model::slug::Slug;
+use paddock_model::tenants::TenantId;
 
 use crate::row::{FromRow, Row};
 use crate::{Result, Tx, args, layers};
@@ -13,6 +14,9 @@ const LIST: &str = "
 
 const FIND: &str = "
     SELECT id, emulator, layer, snapshot, created_at FROM disks WHERE id = $1";
+
+const BY_TENANT: &str = "
+    SELECT disks.id, emulators.tenant FROM disks JOIN emulators ON emulators.id = disks.emulator";
 
 const INSERT: &str = "
     INSERT INTO disks (id, emulator, layer, snapshot, created_at) VALUES ($1, $2, $3, $4, $5)";
@@ -52,6 +56,11 @@ pub async fn find(tx: &mut Tx, id: DiskId) -> Result<Option<Disk>> {
 /// The first few clones of a snapshot.
 pub async fn of_snapshot(tx: &mut Tx, snapshot: &Slug, most: i64) -> Result<Vec<Disk>> {
     tx.rows(OF_SNAPSHOT, args![snapshot, most]).await
+}
+
+/// Whose disks they are.
+pub async fn by_tenant(tx: &mut Tx) -> Result<Vec<(DiskId, TenantId)>> {
+    tx.rows(BY_TENANT, &[]).await
 }
 
 /// One, and for a while two, where another takes over.

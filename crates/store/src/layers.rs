@@ -44,8 +44,32 @@ const DELETE: &str = "
 const TAKEN: &str = "
     SELECT CAST(COALESCE(SUM(allocated_bytes), 0) AS BIGINT) FROM layers WHERE state = 'removing'";
 
+const MISCOUNTED: &str = "
+    SELECT id FROM layers
+    WHERE refs <> (SELECT COUNT(*) FROM snapshots WHERE snapshots.layer = layers.id)
+               + (SELECT COUNT(*) FROM disks WHERE disks.layer = layers.id)
+               + (SELECT COUNT(*) FROM layers above WHERE above.parent = layers.id)
+    ORDER BY id";
+
 const SET_STATE: &str = "
     UPDATE layers SET state = $2 WHERE id = $1";
+
+/// The one whose bytes nobody has looked at for longest, if that is too long.
+const UNVERIFIED: &str = "
+    SELECT id, parent, state, source, virtual_bytes, allocated_bytes, digest, created_at FROM layers
+    WHERE state = 'ready' AND COALESCE(verified_at, created_at) <= $1 ORDER BY COALESCE(verified_at, created_at) LIMIT 1";
+
+const NEXT_VERIFICATION: &str = "
+    SELECT COALESCE(verified_at, created_at) FROM layers WHERE state = 'ready' ORDER BY COALESCE(verified_at, created_at) LIMIT 1";
+
+const SET_VERIFIED: &str = "
+    UPDATE layers SET verified_at = $2 WHERE id = $1";
+
+const CHILDREN: &str = "
+    SELECT id FROM layers WHERE parent = $1 ORDER BY id";
+
+const QUARANTINED: &str = "
+    SELECT COUNT(*) FROM layers WHERE state = 'quarantined'";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layer {
@@ -162,6 +186,12 @@ pub async fn removing_bytes(tx: &mut Tx) -> Result<i64> {
     Ok(tx.row::<(i64,)>(TAKEN, &[]).await?.map_or(0, |(bytes,)| bytes))
 }
 
+/// Those on which not as much stands as was counted; none in a healthy catalogue.
+pub async fn miscounted(tx: &mut Tx) -> Result<Vec<LayerId>> {
+    let rows: Vec<(LayerId,)> = tx.rows(MISCOUNTED, &[]).await?;
+    Ok(rows.into_iter().map(|(id,)| id).collect())
+}
+
 /// These layers, in no order.
 pub async fn find_all(tx: &mut Tx, ids: &[LayerId]) -> Result<Vec<Layer>> {
     let mut select = Select::new(ALL);
@@ -176,6 +206,30 @@ pub async fn complete(tx: &mut Tx, id: LayerId, facts: &LayerFacts) -> Result<()
 
 pub async fn set_state(tx: &mut Tx, id: LayerId, state: LayerState) -> Result<()> {
     tx.execute_one(SET_STATE, args![id, state.name()]).await
+}
+
+/// The layer that was verified longest ago, if that was before this time.
+pub async fn unverified_since(tx: &mut Tx, before: Timestamp) -> Result<Option<Layer>> {
+    tx.row(UNVERIFIED, args![before]).await
+}
+
+/// When the layer that was verified longest ago was.
+pub async fn oldest_verification(tx: &mut Tx) -> Result<Option<Timestamp>> {
+    Ok(tx.row::<(Timestamp,)>(NEXT_VERIFICATION, &[]).await?.map(|(at,)| at))
+}
+
+pub async fn set_verified(tx: &mut Tx, id: LayerId, now: Timestamp) -> Result<()> {
+    tx.execute_one(SET_VERIFIED, args![id, now]).await
+}
+
+/// The layers that stand on this one.
+pub async fn children(tx: &mut Tx, id: LayerId) -> Result<Vec<LayerId>> {
+    let rows: Vec<(LayerId,)> = tx.rows(CHILDREN, args![id]).await?;
+    Ok(rows.into_iter().map(|(id,)| id).collect())
+}
+
+pub async fn count_quarantined(tx: &mut Tx) -> Result<i64> {
+    Ok(tx.row::<(i64,)>(QUARANTINED, &[]).await?.map_or(0, |(count,)| count))
 }
 
 impl FromRow for Layer {

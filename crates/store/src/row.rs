@@ -131,6 +131,12 @@ impl<A: Column, B: Column, C: Column> FromRow for (A, B, C) {
     }
 }
 
+impl<A: Column, B: Column, C: Column, D: Column> FromRow for (A, B, C, D) {
+    fn from_row(row: &mut Row) -> Result<Self> {
+        Ok((row.take()?, row.take()?, row.take()?, row.take()?))
+    }
+}
+
 impl<A: Column, B: Column> FromRow for (A, B) {
     fn from_row(row: &mut Row) -> Result<Self> {
         Ok((row.take()?, row.take()?))

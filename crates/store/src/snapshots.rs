@@ -64,6 +64,9 @@ const DELETING: &str = "
 const DELETE: &str = "
     DELETE FROM snapshots WHERE name = $1 AND state = 'deleting'";
 
+const PER_LAYER: &str = "
+    SELECT layer, COUNT(*) FROM snapshots GROUP BY layer";
+
 const NAMES: &str = "
     SELECT name FROM snapshots WHERE tenant = $1 ORDER BY name LIMIT $2";
 
@@ -161,6 +164,11 @@ pub async fn of_layer(tx: &mut Tx, layer: paddock_model::layers::LayerId) -> Res
 /// The newest promoted roots of everyone, newest first.
 pub async fn newest_roots(tx: &mut Tx) -> Result<Vec<Snapshot>> {
     tx.rows(ROOTS, &[]).await
+}
+
+/// How many snapshots stand on each layer itself.
+pub async fn count_per_layer(tx: &mut Tx) -> Result<Vec<(paddock_model::layers::LayerId, i64)>> {
+    tx.rows(PER_LAYER, &[]).await
 }
 
 /// The first few names in a tenant.

@@ -47,8 +47,8 @@ struct World {
 }
 
 struct Layer {
-    /// Missing until it is sealed.
-    digest: Option<String>,
+    /// What its digest is of; missing until it is sealed.
+    content: Option<String>,
     parent: Option<LayerId>,
     /// What became this layer.
     disk: Option<DiskId>,
@@ -91,8 +91,11 @@ fn volume(disk: DiskId) -> Volume {
     Volume(format!("simulated:{disk}"))
 }
 
-fn made_up_digest(of: &str) -> String {
-    durable::hex(ring::digest::digest(&ring::digest::SHA256, of.as_bytes()).as_ref())
+impl Layer {
+    fn digest(&self) -> Option<String> {
+        let digest = ring::digest::digest(&ring::digest::SHA256, self.content.as_ref()?.as_bytes());
+        Some(durable::hex(digest.as_ref()))
+    }
 }
 
 fn unsealed(layer: LayerId) -> DriverError {
@@ -152,7 +155,7 @@ impl DiskPool for SimulatedPool {
         if !world.layers.contains_key(&layer) {
             self.has_room(&world, LAYER_BYTES)?;
             let taken = Layer {
-                digest: Some(made_up_digest(&path.display().to_string())),
+                content: Some(path.display().to_string()),
                 parent: None,
                 disk: None,
                 bytes: LAYER_BYTES,
@@ -161,9 +164,9 @@ impl DiskPool for SimulatedPool {
             };
             world.layers.insert(layer, taken);
         }
-        let Layer { digest, bytes, .. } = &world.layers[&layer];
-        let digest = digest.clone().ok_or_else(|| unsealed(layer))?;
-        Ok(LayerFacts { virtual_bytes: VIRTUAL_BYTES, allocated_bytes: *bytes, digest })
+        let found = &world.layers[&layer];
+        let digest = found.digest().ok_or_else(|| unsealed(layer))?;
+        Ok(LayerFacts { virtual_bytes: VIRTUAL_BYTES, allocated_bytes: found.bytes, digest })
     }
 
     async fn remove_layer(&self, layer: LayerId) -> DriverResult<()> {
@@ -192,7 +195,7 @@ impl DiskPool for SimulatedPool {
                 let message = format!("{on} was put aside because its bytes are in doubt");
                 return Err(DriverError::new(Retry::Never, "layer_quarantined", message));
             }
-            (None, Some(layer)) if layer.digest.is_none() => return Err(unsealed(on)),
+            (None, Some(layer)) if layer.content.is_none() => return Err(unsealed(on)),
             (None, Some(_)) => {
                 self.has_room(&world, DISK_BYTES)?;
                 world.disks.insert(disk, Disk { on, written: false });
@@ -210,7 +213,7 @@ impl DiskPool for SimulatedPool {
     async fn ensure_successor(&self, disk: DiskId, layer: LayerId, to: DiskId) -> DriverResult<Volume> {
         self.faults.strike("make a successor")?;
         let mut world = self.world();
-        let sealed = world.captured(layer, disk)?.map(|found| found.digest.is_some());
+        let sealed = world.captured(layer, disk)?.map(|found| found.content.is_some());
         match (world.disks.get(&to), world.disks.get(&disk)) {
             (Some(next), _) if next.on == layer && sealed.is_some() => {}
             (Some(_), _) => {
@@ -229,7 +232,7 @@ impl DiskPool for SimulatedPool {
                 let parent = Some(*on);
                 self.has_room(&world, DISK_BYTES)?;
                 let captured = Layer {
-                    digest: None,
+                    content: None,
                     parent,
                     disk: Some(disk),
                     bytes: DISK_BYTES,
@@ -246,7 +249,7 @@ impl DiskPool for SimulatedPool {
     async fn abandon_successor(&self, disk: DiskId, layer: LayerId, to: DiskId) -> DriverResult<()> {
         self.faults.strike("take a successor back")?;
         let mut world = self.world();
-        let sealed = world.captured(layer, disk)?.map(|found| found.digest.is_some());
+        let sealed = world.captured(layer, disk)?.map(|found| found.content.is_some());
         let in_use = |why: String| Err(DriverError::new(Retry::Never, "disk_in_use", why));
         if sealed == Some(true) {
             return in_use(format!("{layer} is sealed, and {disk} is no more"));
@@ -273,8 +276,11 @@ impl DiskPool for SimulatedPool {
         }
         world.disks.remove(&disk);
         let sealed = world.layers.get_mut(&layer);
-        let digest = made_up_digest(&layer.to_string());
-        let digest = sealed.map_or_else(String::new, |sealed| sealed.digest.get_or_insert(digest).clone());
+        let digest = sealed.and_then(|sealed| {
+            sealed.content.get_or_insert_with(|| layer.to_string());
+            sealed.digest()
+        });
+        let digest = digest.unwrap_or_default();
         Ok(LayerFacts { virtual_bytes: VIRTUAL_BYTES, allocated_bytes: DISK_BYTES, digest })
     }
 
@@ -312,11 +318,33 @@ impl DiskPool for SimulatedPool {
         self.faults.strike("read a layer")?;
         let world = self.world();
         let Some(found) = world.layers.get(&layer) else { return Ok(Integrity::Missing) };
-        let recorded = found.digest.as_deref().ok_or_else(|| unsealed(layer))?;
+        let recorded = found.digest().ok_or_else(|| unsealed(layer))?;
         Ok(match &found.integrity {
             Integrity::Sound if recorded != digest => Integrity::Altered,
             integrity => integrity.clone(),
         })
+    }
+
+    async fn glance_at_layer(&self, layer: LayerId, digest: &str) -> DriverResult<Integrity> {
+        let world = self.world();
+        let Some(layer) = world.layers.get(&layer) else { return Ok(Integrity::Missing) };
+        Ok(if layer.digest().as_deref() == Some(digest) { Integrity::Sound } else { Integrity::Altered })
+    }
+
+    async fn read_layer(&self, layer: LayerId, at: u64, most: usize) -> DriverResult<Vec<u8>> {
+        self.faults.strike("read a layer")?;
+        let world = self.world();
+        let Some(found) = world.layers.get(&layer) else {
+            return Err(DriverError::new(
+                Retry::Later,
+                "layer_missing",
+                format!("{layer} is not in the pool"),
+            ));
+        };
+        let altered = found.integrity != Integrity::Sound;
+        let content = found.content.as_deref().ok_or_else(|| unsealed(layer))?;
+        let bytes = content.bytes().map(|byte| if altered { !byte } else { byte });
+        Ok(bytes.skip(usize::try_from(at).unwrap_or(usize::MAX)).take(most).collect())
     }
 
     async fn quarantine_layer(&self, layer: LayerId) -> DriverResult<()> {

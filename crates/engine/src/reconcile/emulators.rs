@@ -216,7 +216,8 @@ async fn take(engine: &Engine, devices: &Devices, emulator: &Emulator, step: Ste
             unchanged.swapped_back(&reason, now)
         }
         Step::Finish => {
-            // There may be a disk of which a crash kept us from knowing.
+            // There may be a device and a disk of which a crash kept us from knowing.
+            devices.host.remove(emulator.id).await?;
             devices.pool.remove_disk(emulator.disk).await?;
             let mut tx = engine.store.begin().await?;
             bury(&mut tx, emulator, now).await?;

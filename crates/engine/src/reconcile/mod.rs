@@ -9,6 +9,7 @@ pub mod emulators;
 pub mod expiry;
 pub mod idempotency_keys;
 pub mod images;
+pub mod integrity;
 pub mod layers;
 mod lease;
 pub mod relation_changes;
@@ -16,6 +17,7 @@ mod runner;
 pub mod sign_ins;
 pub mod signing_keys;
 pub mod snapshots;
+pub mod usage;
 pub mod verification;
 
 use std::future::Future;
@@ -39,11 +41,13 @@ pub const LOOPS: &[Loop] = &[
     expiry::LOOP,
     idempotency_keys::LOOP,
     images::LOOP,
+    integrity::LOOP,
     layers::LOOP,
     relation_changes::LOOP,
     sign_ins::LOOP,
     signing_keys::LOOP,
     snapshots::LOOP,
+    usage::LOOP,
     verification::LOOP,
 ];
 

@@ -154,7 +154,7 @@ async fn begin(
     let trial = Trial {
         emulator,
         disk: disk.id,
-        slot: take_slot(&mut tx).await?,
+        slot: take_slot(&mut tx, devices).await?,
         identity: draw_identity(engine, &IdentityMode::Regenerate, snapshot.image.device_type),
         started_at: now,
     };

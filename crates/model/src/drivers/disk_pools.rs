@@ -96,6 +96,12 @@ pub trait DiskPool: Send + Sync + 'static {
     /// Reads the whole layer and compares it with what was recorded.
     async fn verify_layer(&self, layer: LayerId, digest: &str) -> DriverResult<Integrity>;
 
+    /// A look that costs next to nothing: the layer is there, as long as it was, closed to writing, and of that digest.
+    async fn glance_at_layer(&self, layer: LayerId, digest: &str) -> DriverResult<Integrity>;
+
+    /// Some of a layer's bytes, as they are kept, from an offset on; nothing at its end.
+    async fn read_layer(&self, layer: LayerId, at: u64, most: usize) -> DriverResult<Vec<u8>>;
+
     /// Puts a layer aside so that no new disk is made on it; its bytes stay for whoever looks into it.
     async fn quarantine_layer(&self, layer: LayerId) -> DriverResult<()>;
 }

@@ -1,8 +1,10 @@
 //! The kinds of values that settings have: how they are read, shown, and described when refused.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
+
+use paddock_model::emulators::slot_of;
 
 pub trait Value: Sized {
     /// Completes the sentence "allowed: …".
@@ -122,6 +124,29 @@ impl<const LEAST: u64, const MOST: u64> Value for Seconds<LEAST, MOST> {
 
     fn show(&self) -> String {
         self.0.as_secs().to_string()
+    }
+}
+
+/// A loopback address that a device may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceAddress {
+    pub address: Ipv4Addr,
+    pub slot: i64,
+}
+
+impl Value for DeviceAddress {
+    fn allowed() -> String {
+        "an address from 127.80.0.1 to 127.95.255.254".to_owned()
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        let address = text.parse().map_err(|_| "it is not an address".to_owned())?;
+        let slot = slot_of(address).ok_or_else(|| "it is not one of these".to_owned())?;
+        Ok(DeviceAddress { address, slot })
+    }
+
+    fn show(&self) -> String {
+        self.address.to_string()
     }
 }
 

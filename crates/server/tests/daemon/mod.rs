@@ -49,7 +49,13 @@ pub fn free_port() -> u16 {
 impl Daemon {
     pub fn start(data: &Path, flags: &[&str]) -> Daemon {
         let quiet = ["--log-level", "warn"];
-        Daemon::spawn(data, &[&quiet, flags].concat(), (Stdio::null(), Stdio::inherit()))
+        Daemon::spawn(data, &[&quiet, flags].concat(), &[], (Stdio::null(), Stdio::inherit()))
+    }
+
+    /// One that finds more in its environment.
+    pub fn start_in(data: &Path, flags: &[&str], environment: &[(&str, &str)]) -> Daemon {
+        let quiet = ["--log-level", "warn"];
+        Daemon::spawn(data, &[&quiet, flags].concat(), environment, (Stdio::null(), Stdio::inherit()))
     }
 
     /// One that tells everything to a file.
@@ -57,15 +63,21 @@ impl Daemon {
         let log = File::create(log).expect("a file");
         let output = (Stdio::from(log.try_clone().expect("a second handle")), Stdio::from(log));
         let talkative = ["--log-level", "trace", "--log-format", "json"];
-        Daemon::spawn(data, &[&talkative, flags].concat(), output)
+        Daemon::spawn(data, &[&talkative, flags].concat(), &[], output)
     }
 
-    fn spawn(data: &Path, flags: &[&str], (stdout, stderr): (Stdio, Stdio)) -> Daemon {
+    fn spawn(
+        data: &Path,
+        flags: &[&str],
+        environment: &[(&str, &str)],
+        (stdout, stderr): (Stdio, Stdio),
+    ) -> Daemon {
         let address = format!("127.0.0.1:{}", free_port());
         let child = paddockd()
             .args(["--listen", &address, "--data"])
             .arg(data)
             .args(flags)
+            .envs(environment.iter().copied())
             .stdout(stdout)
             .stderr(stderr)
             .spawn()

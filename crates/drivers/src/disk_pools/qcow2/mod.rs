@@ -60,6 +60,9 @@ struct Record {
     digest: String,
     #[serde(rename = "virtualBytes")]
     virtual_bytes: u64,
+    /// Of the file; layers of early pools do not say.
+    #[serde(rename = "fileBytes", default)]
+    file_bytes: Option<u64>,
 }
 
 impl Record {
@@ -187,6 +190,15 @@ impl DiskPool for Qcow2Pool {
         self.with(move |place| place.verify_layer(layer, &digest)).await
     }
 
+    async fn glance_at_layer(&self, layer: LayerId, digest: &str) -> DriverResult<Integrity> {
+        let digest = digest.to_owned();
+        self.with(move |place| place.glance_at_layer(layer, &digest)).await
+    }
+
+    async fn read_layer(&self, layer: LayerId, at: u64, most: usize) -> DriverResult<Vec<u8>> {
+        self.with(move |place| place.read_layer(layer, at, most)).await
+    }
+
     async fn quarantine_layer(&self, layer: LayerId) -> DriverResult<()> {
         self.with(move |place| place.quarantine_layer(layer)).await
     }
@@ -270,7 +282,7 @@ impl Place {
         copy.sync_all().map_err(failed)?;
         let found = copy.metadata().map_err(failed)?;
         // The record first: a layer that is there has one. A record alone is reported, and written anew by the next try.
-        let record = Record { digest, virtual_bytes };
+        let record = Record { digest, virtual_bytes, file_bytes: Some(found.len()) };
         self.write_record(layer, &record).map_err(failed)?;
         let path = self.layers.join(format!("{layer}.{}", format.name()));
         fs::rename(prepared, path).and_then(|()| sync_folder(&self.layers)).map_err(failed)?;
@@ -548,7 +560,8 @@ impl Place {
         follow_tables(file).map_err(failed)?.map_err(damaged)?;
         let virtual_bytes = read_header(file).map_err(failed)?.map_err(damaged)?.virtual_bytes;
         let digest = durable::digest(FromStart { file, at: 0 }).map_err(failed)?;
-        Ok(Record { digest, virtual_bytes })
+        let file_bytes = Some(file.metadata().map_err(failed)?.len());
+        Ok(Record { digest, virtual_bytes, file_bytes })
     }
 
     /// A captured disk's name among the layers.
@@ -686,6 +699,46 @@ impl Place {
         }
         let found = durable::digest(&file).map_err(failed)?;
         Ok(if found == digest { Integrity::Sound } else { Integrity::Altered })
+    }
+
+    fn glance_at_layer(&self, layer: LayerId, digest: &str) -> DriverResult<Integrity> {
+        let failed = |error| io_error(&format!("look at {layer}"), error);
+        let Some((_, path)) = self.layer_file(layer) else { return Ok(Integrity::Missing) };
+        let facts = match fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Integrity::Missing),
+            facts => facts.map_err(failed)?,
+        };
+        let record: Option<Record> =
+            fs::read(self.record_file(layer)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let Some(record) = record else {
+            return Ok(Integrity::Broken("what was recorded of it is gone or cannot be read".to_owned()));
+        };
+        if facts.mode() & 0o222 != 0 {
+            return Ok(Integrity::Broken(format!(
+                "its mode is {:o}: somebody may write to it",
+                facts.mode() & 0o777
+            )));
+        }
+        let cut = record.file_bytes.is_some_and(|length| length != facts.len());
+        Ok(if cut || record.digest != digest { Integrity::Altered } else { Integrity::Sound })
+    }
+
+    fn read_layer(&self, layer: LayerId, at: u64, most: usize) -> DriverResult<Vec<u8>> {
+        let failed = |error| io_error(&format!("read {layer}"), error);
+        let missing =
+            || DriverError::new(Retry::Later, "layer_missing", format!("{layer} is not in the pool"));
+        let (_, path) = self.layer_file(layer).ok_or_else(missing)?;
+        let file = File::open(path).map_err(failed)?;
+        let mut bytes = vec![0; most];
+        let mut length = 0;
+        while length < most {
+            match file.read_at(&mut bytes[length..], at + length as u64).map_err(failed)? {
+                0 => break,
+                more => length += more,
+            }
+        }
+        bytes.truncate(length);
+        Ok(bytes)
     }
 
     fn quarantine_layer(&self, layer: LayerId) -> DriverResult<()> {

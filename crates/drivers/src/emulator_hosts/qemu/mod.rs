@@ -148,6 +148,24 @@ impl QemuHost {
     }
 }
 
+/// The devices of which there is a trace in a host's folder, to look at while another process looks after them.
+pub fn traces(folder: &Path) -> DriverResult<Vec<EmulatorId>> {
+    let failed = |error| io_error("look into the host's folder", error);
+    let run = match fs::canonicalize(folder.join("run")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        run => run.map_err(failed)?,
+    };
+    let mut found = std::collections::BTreeSet::new();
+    for (_, words) in processes::running_within(&run).map_err(failed)? {
+        found
+            .extend(words.iter().find_map(|word| arguments::read_marker(word)).map(|(emulator, _)| emulator));
+    }
+    for entry in fs::read_dir(&run).map_err(failed)? {
+        found.extend(entry.map_err(failed)?.file_name().to_str().and_then(EmulatorId::parse));
+    }
+    Ok(found.into_iter().collect())
+}
+
 impl Host {
     fn device_folder(&self, emulator: EmulatorId) -> PathBuf {
         self.run.join(emulator.to_string())
@@ -196,6 +214,7 @@ impl Host {
         };
         match &process {
             Some(process) => record.process = Some(process.name),
+            None if record.is_intent() => record.ended = Some(Ending::not_started(self.settings.clock.now())),
             None if record.ended.is_none() => record.ended = Some(Ending::lost(self.settings.clock.now())),
             None => {}
         }

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use paddock_model::Timestamp;
-use paddock_model::devices::Phase;
+use paddock_model::devices::{NOT_STARTED, Phase};
 use paddock_model::drivers::emulator_hosts::Launch;
 use paddock_model::emulators::EmulatorId;
 use serde::{Deserialize, Serialize};
@@ -55,8 +55,10 @@ pub enum EndingKind {
     Failed,
     /// QEMU ended, and nobody knows why.
     Ended,
-    /// It ended, or never began, while nobody watched.
+    /// It ended while nobody watched.
     Lost,
+    /// Everything was prepared, and it never began.
+    NotStarted,
 }
 
 impl Record {
@@ -74,6 +76,11 @@ impl Record {
             ready_at: None,
             ended: None,
         }
+    }
+
+    /// Whether it says what was about to be started, and of no process.
+    pub fn is_intent(&self) -> bool {
+        self.process.is_none() && self.ended.is_none() && !self.volume.is_empty()
     }
 
     /// For a device of which only a folder or a process is left.
@@ -137,6 +144,11 @@ impl Ending {
         Ending { kind: EndingKind::Lost, message, at }
     }
 
+    pub fn not_started(at: Timestamp) -> Ending {
+        let message = "it was about to be started when the server ended".to_owned();
+        Ending { kind: EndingKind::NotStarted, message, at }
+    }
+
     pub fn phase(&self) -> Phase {
         let code = match self.kind {
             EndingKind::SwitchedOff => "switched_off",
@@ -144,6 +156,7 @@ impl Ending {
             EndingKind::Failed => "failed",
             EndingKind::Ended => "ended",
             EndingKind::Lost => "lost",
+            EndingKind::NotStarted => NOT_STARTED,
         };
         Phase::Exited { code, message: self.message.clone() }
     }

@@ -1,0 +1,120 @@
+//! What takes room in the pool: layers and disks, and whose they are.
+
+use std::collections::HashMap;
+
+use paddock_model::drivers::disk_pools::{DiskPool, PoolContents};
+use paddock_model::layers::{DiskId, LayerId};
+use paddock_model::tenants::TenantId;
+use paddock_model::{Error, Result};
+use paddock_store::{disks, snapshots};
+
+use crate::Engine;
+
+/// Layers and disks in numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Figures {
+    pub layers: Layers,
+    pub disks: usize,
+    pub disk_bytes: i64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Layers {
+    pub count: usize,
+    /// As large as devices believe them to be.
+    pub virtual_bytes: i64,
+    /// What they take in the pool.
+    pub allocated_bytes: i64,
+    /// Of those that no more than one snapshot, layer or disk stands on: they go when it goes.
+    pub exclusive_bytes: i64,
+    /// Of those that several stand on.
+    pub shared_bytes: i64,
+}
+
+/// The room that was measured, in all and by whose it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Measured {
+    pub figures: Figures,
+    pub of_disks: HashMap<DiskId, i64>,
+    pub of_tenants: HashMap<TenantId, i64>,
+}
+
+/// Looks at every file of the pool, and at nothing in it but its header.
+pub async fn measure(engine: &Engine, pool: &dyn DiskPool) -> Result<Measured> {
+    let contents = pool.list().await.map_err(|error| Error::internal(error).context("look into the pool"))?;
+    let mut tx = engine.store.read().await?;
+    let snapshots = snapshots::count_per_layer(&mut tx).await?;
+    let owners: HashMap<DiskId, TenantId> = disks::by_tenant(&mut tx).await?.into_iter().collect();
+    let mut measured = Measured { figures: figures(&contents, &snapshots), ..Measured::default() };
+    for disk in &contents.disks {
+        measured.of_disks.insert(disk.id, disk.allocated_bytes);
+        if let Some(tenant) = owners.get(&disk.id) {
+            *measured.of_tenants.entry(*tenant).or_default() += disk.allocated_bytes;
+        }
+    }
+    Ok(measured)
+}
+
+fn figures(contents: &PoolContents, snapshots: &[(LayerId, i64)]) -> Figures {
+    let mut users: HashMap<LayerId, i64> = snapshots.iter().copied().collect();
+    let below = contents.layers.iter().filter_map(|layer| layer.parent);
+    for layer in below.chain(contents.disks.iter().map(|disk| disk.on)) {
+        *users.entry(layer).or_default() += 1;
+    }
+    let mut layers = Layers { count: contents.layers.len(), ..Layers::default() };
+    for layer in &contents.layers {
+        layers.virtual_bytes += layer.virtual_bytes;
+        layers.allocated_bytes += layer.allocated_bytes;
+        match users.get(&layer.id) {
+            Some(2..) => layers.shared_bytes += layer.allocated_bytes,
+            _ => layers.exclusive_bytes += layer.allocated_bytes,
+        }
+    }
+    let disk_bytes = contents.disks.iter().map(|disk| disk.allocated_bytes).sum();
+    Figures { layers, disks: contents.disks.len(), disk_bytes }
+}
+
+impl std::fmt::Display for Figures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mebibytes = |bytes: i64| bytes / (1 << 20);
+        let layers = &self.layers;
+        writeln!(
+            f,
+            "{} layers of {} MiB take {} MiB in the pool: {} MiB for one user each, {} MiB shared.",
+            layers.count,
+            mebibytes(layers.virtual_bytes),
+            mebibytes(layers.allocated_bytes),
+            mebibytes(layers.exclusive_bytes),
+            mebibytes(layers.shared_bytes)
+        )?;
+        write!(f, "{} disks take {} MiB.", self.disks, mebibytes(self.disk_bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use paddock_model::drivers::disk_pools::{PoolDisk, PoolLayer};
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_layer_is_shared_when_several_stand_on_it() {
+        let id = |number| LayerId(Uuid::from_u128(number));
+        let layer =
+            |number, parent| PoolLayer { id: id(number), parent, virtual_bytes: 100, allocated_bytes: 10 };
+        let contents = PoolContents {
+            // The second stands on the first, and a disk too; on the second there is a snapshot, on the third nobody.
+            layers: vec![layer(1, None), layer(2, Some(id(1))), layer(3, None)],
+            disks: vec![PoolDisk { id: DiskId(Uuid::from_u128(9)), on: id(1), allocated_bytes: 7 }],
+            strangers: Vec::new(),
+        };
+
+        let figures = figures(&contents, &[(id(2), 1)]);
+
+        let layers = &figures.layers;
+        assert_eq!((layers.count, layers.virtual_bytes, layers.allocated_bytes), (3, 300, 30));
+        assert_eq!((layers.shared_bytes, layers.exclusive_bytes), (10, 20));
+        assert_eq!((figures.disks, figures.disk_bytes), (1, 7));
+    }
+}
