@@ -33,6 +33,7 @@ macro_rules! relations {
 relations! {
     Admin = "admin",
     Auditor = "auditor",
+    CanConnectAdb = "can_connect_adb",
     CanCreateDevice = "can_create_device",
     CanCreateEmulator = "can_create_emulator",
     CanCreateTenant = "can_create_tenant",
@@ -49,6 +50,7 @@ relations! {
     CanUpdate = "can_update",
     CanView = "can_view",
     CanViewAudit = "can_view_audit",
+    CanViewLogs = "can_view_logs",
     CanViewMembers = "can_view_members",
     Holder = "holder",
     Member = "member",
