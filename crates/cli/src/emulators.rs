@@ -493,7 +493,7 @@ fn progress_line(id: &str, report: &EmulatorStatusReport) -> String {
 }
 
 /// The id of the emulator; one that is given as an id need not exist.
-async fn id(id_or_name: &str, client: &Client) -> Result<String, Failure> {
+pub async fn id(id_or_name: &str, client: &Client) -> Result<String, Failure> {
     if id_or_name.starts_with("emu_") {
         return Ok(id_or_name.to_owned());
     }

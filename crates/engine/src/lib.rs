@@ -24,6 +24,7 @@ pub mod signing_keys;
 pub mod snapshots;
 pub mod streams;
 pub mod tenants;
+pub mod tickets;
 pub mod tokens;
 pub mod users;
 

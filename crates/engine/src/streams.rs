@@ -411,14 +411,14 @@ async fn follow(engine: Engine) {
         rights_changed = false;
         let looked = look(&engine, if devices_changed { &all } else { &fresh }).await;
         devices_changed = looked.is_err();
-        if let Err(error) = note_use(&engine).await {
-            tracing::warn!(%error, "could not write down that devices are in use; later again");
-        }
         rest = (started.elapsed() * RESTS).clamp(GATHERED, LONGEST_REST);
         if let Err(error) = looked {
             tracing::warn!(%error, "could not look at devices with open streams; in a moment again");
             rest = LONGEST_REST;
             streams.news.notify_one();
+        }
+        if let Err(error) = note_use(&engine).await {
+            tracing::warn!(%error, "could not write down that devices are in use; later again");
         }
     }
 }

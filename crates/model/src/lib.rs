@@ -31,6 +31,7 @@ pub mod snapshots;
 pub mod streams;
 pub mod subjects;
 pub mod tenants;
+pub mod tickets;
 pub mod tokens;
 pub mod users;
 

@@ -55,6 +55,8 @@ pub struct Server {
     delay: Duration,
     grace: Duration,
     listeners: JoinSet<()>,
+    /// Streams live on them when no listener knows of their connections any more.
+    threads: Arc<Threads>,
     runner: Runner,
     chores: JoinSet<()>,
     /// Held for as long as the process uses the data folder.
@@ -189,6 +191,7 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
             body_bytes: config.body_bytes.0 as usize,
             body_time: config.body_time.0,
             request_time: config.request_time.0,
+            stall_time: config.stall_time.0,
             tls: config.tls_certificate.is_some(),
         },
         cross_origin: CrossOrigin(config.cors_origins.0.clone()),
@@ -243,6 +246,7 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
         delay: config.shutdown_delay.0,
         grace: config.shutdown_grace.0,
         listeners,
+        threads,
         runner,
         chores,
         _lock: lock,
@@ -255,9 +259,9 @@ impl Server {
         self.draining.cancel();
         tokio::time::sleep(self.delay).await;
         self.stop.cancel();
-        // Before the threads end on which they live.
-        streams::close(&self.engine, self.grace).await;
-        while self.listeners.join_next().await.is_some() {}
+        let listeners = async { while self.listeners.join_next().await.is_some() {} };
+        tokio::join!(streams::close(&self.engine, self.grace), listeners);
+        drop(self.threads);
         self.chores.shutdown().await;
         self.runner.stop(self.grace).await;
     }

@@ -113,7 +113,7 @@ impl Stage {
     /// Two tenants with everything in them, untouched.
     async fn set(&mut self, operation: &str) -> (Things, Things) {
         self.round += 1;
-        let devices = operation.starts_with("emulators.");
+        let devices = ["emulators.", "streams.", "tickets."].iter().any(|noun| operation.starts_with(noun));
         let own = self.things(&format!("own-{}", self.round), devices).await;
         let other = self.things(&format!("other-{}", self.round), devices).await;
         for (name, role) in [
@@ -258,11 +258,17 @@ fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Va
         // The platform's own are for everyone, whatever the tenant.
         "snapshots.get" => (api("/snapshots/simulated-phone".into()), None),
         "snapshots.list" => (api("/snapshots".into()), None),
+        // What is no WebSocket gets no further than to be told so.
+        "streams.adb" => (api(format!("/emulators/{emulator}/adb/proxy")), None),
+        "streams.display" => (api(format!("/emulators/{emulator}/display")), None),
         "tenants.create" => (api("/tenants".into()), Some(json!({ "name": format!("try-{round}") }))),
         "tenants.delete" | "tenants.get" => (api(format!("/tenants/{tenant}")), None),
         "tenants.list" => (api("/tenants".into()), None),
         "tenants.update" => {
             (api(format!("/tenants/{tenant}")), Some(json!({ "name": format!("re-{round}") })))
+        }
+        "tickets.create" => {
+            (api(format!("/emulators/{emulator}/tickets")), Some(json!({ "channel": "adb" })))
         }
         "users.create" => (api("/users".into()), Some(json!({ "login": format!("new-{round}") }))),
         "users.get" => (api(format!("/users/{user}")), None),

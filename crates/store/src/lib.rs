@@ -34,6 +34,7 @@ pub mod slots;
 pub mod snapshots;
 pub mod tenant_usage;
 pub mod tenants;
+pub mod tickets;
 pub mod tokens;
 pub mod users;
 
