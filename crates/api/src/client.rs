@@ -24,6 +24,7 @@ mod members;
 mod permissions;
 mod sign_in;
 mod snapshots;
+pub mod streams;
 mod tenants;
 mod users;
 

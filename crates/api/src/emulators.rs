@@ -119,12 +119,26 @@ pub struct AdbEndpoint {
     pub web_socket_url: String,
 }
 
+/// Where the display answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DisplayEndpoint {
+    #[schema(
+        format = "uri-reference",
+        max_length = 300,
+        examples("/api/v1/emulators/emu_01jcr8e8v0e9bvqz3tz4d0wq2h/display")
+    )]
+    pub web_socket_url: String,
+}
+
 /// Ways into the device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EmulatorEndpoints {
     #[schema(required)]
     pub adb: Option<AdbEndpoint>,
+    #[schema(required)]
+    pub display: Option<DisplayEndpoint>,
 }
 
 /// What the device says of itself, read from it just now.

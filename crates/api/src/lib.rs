@@ -4,6 +4,7 @@ pub mod admins;
 pub mod api_keys;
 pub mod audit;
 pub mod emulators;
+pub mod frames;
 pub mod grants;
 pub mod groups;
 pub mod invitations;
@@ -15,7 +16,9 @@ pub mod permissions;
 pub mod problem;
 pub mod sign_in;
 pub mod snapshots;
+pub mod streams;
 pub mod tenants;
+pub mod tickets;
 pub mod users;
 
 #[cfg(feature = "client")]

@@ -8,6 +8,7 @@ use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
 
+mod adb;
 mod admins;
 mod api;
 mod api_keys;
@@ -47,6 +48,9 @@ Examples:
   Deploy an emulator and wait until it is up:
     paddock emulator create --tenant acme --wait
 
+  Use it with Android's own adb, from anywhere:
+    paddock adb connect maps-nightly
+
   Let people in, and see what was done:
     paddock member add --tenant acme --login ada --role member
     paddock audit list --tenant acme
@@ -81,6 +85,9 @@ enum Noun {
     /// Emulators: devices that run
     #[command(visible_alias = "emulators", subcommand, after_help = emulators::EXAMPLES)]
     Emulator(emulators::Verb),
+    /// ADB: connect Android's own adb to an emulator
+    #[command(subcommand, after_help = adb::EXAMPLES)]
+    Adb(adb::Verb),
     /// Snapshots: what emulators boot from
     #[command(visible_alias = "snapshots", subcommand, after_help = snapshots::EXAMPLES)]
     Snapshot(snapshots::Verb),
@@ -147,6 +154,9 @@ fn carry_out(line: CommandLine, output: Output) -> Result<(), Failure> {
         if let Noun::Auth(verb) = line.noun {
             return auth::run(verb, line.connection, output).await;
         }
+        if let Noun::Adb(verb) = line.noun {
+            return adb::run(verb, line.connection, output).await;
+        }
         let client = line.connection.client().await?;
         match line.noun {
             Noun::Tenant(verb) => tenants::run(verb, &client, output).await,
@@ -163,7 +173,7 @@ fn carry_out(line: CommandLine, output: Output) -> Result<(), Failure> {
             Noun::Whoami => whoami::run(&client, output).await,
             Noun::Api(request) => api::run(request, &client, output).await,
             Noun::Version => version::run(&client, output).await,
-            Noun::Auth(_) | Noun::ExitCodes => Ok(()),
+            Noun::Adb(_) | Noun::Auth(_) | Noun::ExitCodes => Ok(()),
         }
     });
     // A name that the resolver is still looking up must not hold back the exit.

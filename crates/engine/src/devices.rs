@@ -71,6 +71,8 @@ pub struct Settings {
     pub warn_percent: i64,
     /// Above this much of the pool, nothing new is put into it.
     pub critical_percent: i64,
+    /// Open to one caller at once.
+    pub streams_per_caller: usize,
 }
 
 impl Devices {

@@ -48,6 +48,18 @@ impl CredentialKind {
             CredentialKind::CiJob => "ci_job",
         }
     }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        let all = [
+            CredentialKind::AccessToken,
+            CredentialKind::Sso,
+            CredentialKind::ServiceAccount,
+            CredentialKind::ApiKey,
+            CredentialKind::VcsPersonalAccessToken,
+            CredentialKind::CiJob,
+        ];
+        all.into_iter().find(|kind| kind.name() == text)
+    }
 }
 
 /// The most that a credential opens, as patterns `type:relation`; `*` stands for any type or any end of a relation.

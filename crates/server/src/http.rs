@@ -20,7 +20,9 @@ mod pages;
 pub mod permissions;
 pub mod sign_in;
 pub mod snapshots;
+pub mod streams;
 pub mod tenants;
+pub mod tickets;
 pub mod users;
 
 use std::ops::Deref;
@@ -92,7 +94,9 @@ fn api() -> OpenApiRouter<App> {
         .merge(members::routes())
         .merge(permissions::routes())
         .merge(snapshots::routes())
+        .merge(streams::routes())
         .merge(tenants::routes())
+        .merge(tickets::routes())
         .merge(users::routes())
 }
 

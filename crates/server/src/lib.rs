@@ -1,6 +1,7 @@
 //! paddockd: serves the API and runs the loops.
 
 pub mod auth;
+mod bridge;
 pub mod config;
 pub mod http;
 pub mod listener;

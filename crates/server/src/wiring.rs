@@ -18,7 +18,7 @@ use paddock_drivers::emulator_hosts::simulated::{SimulatedHost, SimulatedHostSet
 use paddock_drivers::random::OsRandom;
 use paddock_engine::devices::{self, Devices};
 use paddock_engine::reconcile::{self, Loop, Runner};
-use paddock_engine::{DatabaseLocation, Engine, users};
+use paddock_engine::{DatabaseLocation, Engine, streams, users};
 use paddock_model::emulators::EmulatorId;
 use paddock_model::lifetimes::Lifetimes;
 use paddock_model::ports::{Clock, Random};
@@ -56,6 +56,8 @@ pub struct Server {
     delay: Duration,
     grace: Duration,
     listeners: JoinSet<()>,
+    /// Streams live on them when no listener knows of their connections any more.
+    threads: Arc<Threads>,
     runner: Runner,
     chores: JoinSet<()>,
     /// Held for as long as the process uses the data folder.
@@ -151,6 +153,7 @@ fn devices(config: &Config, world: &World) -> anyhow::Result<Devices> {
         verify_bytes_per_second: config.verify_rate.0,
         warn_percent: config.pool_warn.0 as i64,
         critical_percent: config.pool_critical.0 as i64,
+        streams_per_caller: config.streams_per_caller.0 as usize,
     };
     if config.simulated {
         let simulation = world.simulation.clone();
@@ -222,6 +225,7 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
             body_bytes: config.body_bytes.0 as usize,
             body_time: config.body_time.0,
             request_time: config.request_time.0,
+            stall_time: config.stall_time.0,
             tls: config.tls_certificate.is_some(),
         },
         cross_origin: CrossOrigin(config.cors_origins.0.clone()),
@@ -276,6 +280,7 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
         delay: config.shutdown_delay.0,
         grace: config.shutdown_grace.0,
         listeners,
+        threads,
         runner,
         chores,
         _lock: lock,
@@ -288,7 +293,9 @@ impl Server {
         self.draining.cancel();
         tokio::time::sleep(self.delay).await;
         self.stop.cancel();
-        while self.listeners.join_next().await.is_some() {}
+        let listeners = async { while self.listeners.join_next().await.is_some() {} };
+        tokio::join!(streams::close(&self.engine, self.grace), listeners);
+        drop(self.threads);
         self.chores.shutdown().await;
         self.runner.stop(self.grace).await;
     }
@@ -386,5 +393,10 @@ fn describe() {
     );
     metrics::describe_gauge!("paddock_layers_quarantined", "Layers that are not what was recorded of them.");
     metrics::describe_gauge!("paddock_disks_bytes", "What the disks of devices take in the pool.");
+    metrics::describe_gauge!("paddock_streams_open", "Streams that are open, by channel.");
+    metrics::describe_counter!(
+        "paddock_streams_ended_total",
+        "Streams that had to end, by channel and reason."
+    );
     metrics::describe_gauge!("paddock_build_info", "1; the labels say which build this is.");
 }

@@ -199,6 +199,7 @@ async fn every_post_can_be_repeated_with_a_key() {
         ("/api/v1/emulators".to_owned(), json!({ "tenantId": acme })),
         (format!("/api/v1/emulators/{first}/park"), json!({})),
         (format!("/api/v1/emulators/{second}/restart"), json!({})),
+        (format!("/api/v1/emulators/{second}/tickets"), json!({ "channel": "logs" })),
         ("/api/v1/admins".to_owned(), json!({ "subject": format!("user:{ada}") })),
         ("/api/v1/api_keys".to_owned(), json!({ "tenantId": acme, "name": "ci", "scopes": ["device:read"] })),
         (
@@ -250,7 +251,7 @@ async fn every_post_can_be_repeated_with_a_key() {
 /// An answer without what is told once and never again.
 fn untold(answer: &Value) -> Value {
     let mut answer = answer.clone();
-    for secret in ["key", "invitation", "url", "expiresAt"] {
+    for secret in ["key", "invitation", "ticket", "url", "expiresAt"] {
         answer.as_object_mut().expect("an object").remove(secret);
     }
     answer

@@ -186,7 +186,9 @@ impl Stage {
         let body = json!({ "tenantId": tenant, "name": "key", "scopes": ["device:read"] });
         let key = world.call_as(&owner, "POST", "/api/v1/api_keys", Some(body)).await.expect(201).id();
         // A device takes a while to come up; only those who ask for one need it.
-        let devices = ["emulators.", "snapshots."].iter().any(|noun| operation.starts_with(noun));
+        let devices = ["emulators.", "snapshots.", "streams.", "tickets."]
+            .iter()
+            .any(|noun| operation.starts_with(noun));
         let emulator = if devices { world.emulator(&owner, &tenant).await } else { nothing().emulator };
         let captures = operation.starts_with("snapshots.") || operation == "emulators.swap_snapshot";
         let snapshot = if captures { world.captured(&owner, &emulator).await } else { nothing().snapshot };
@@ -271,11 +273,17 @@ fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Va
         "snapshots.promote_root" => (api(format!("/snapshots/{snapshot}/promote-root")), Some(json!({}))),
         "snapshots.tree" => (api(format!("/snapshots/tree?root={snapshot}")), None),
         "snapshots.verify" => (api(format!("/snapshots/{snapshot}/verify")), None),
+        // What is no WebSocket gets no further than to be told so.
+        "streams.adb" => (api(format!("/emulators/{emulator}/adb/proxy")), None),
+        "streams.display" => (api(format!("/emulators/{emulator}/display")), None),
         "tenants.create" => (api("/tenants".into()), Some(json!({ "name": format!("try-{round}") }))),
         "tenants.delete" | "tenants.get" => (api(format!("/tenants/{tenant}")), None),
         "tenants.list" => (api("/tenants".into()), None),
         "tenants.update" => {
             (api(format!("/tenants/{tenant}")), Some(json!({ "name": format!("re-{round}") })))
+        }
+        "tickets.create" => {
+            (api(format!("/emulators/{emulator}/tickets")), Some(json!({ "channel": "adb" })))
         }
         "users.create" => (api("/users".into()), Some(json!({ "login": format!("new-{round}") }))),
         "users.get" => (api(format!("/users/{user}")), None),

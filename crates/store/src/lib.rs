@@ -36,6 +36,7 @@ pub mod snapshot_children;
 pub mod snapshots;
 pub mod tenant_usage;
 pub mod tenants;
+pub mod tickets;
 pub mod tokens;
 pub mod users;
 pub mod verifications;

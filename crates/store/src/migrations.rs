@@ -19,6 +19,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "sign_in_failures", script: include_str!("../migrations/0006_sign_in_failures.sql") },
     Migration { name: "user_home", script: include_str!("../migrations/0007_user_home.sql") },
     Migration { name: "snapshots", script: include_str!("../migrations/0008_snapshots.sql") },
+    Migration { name: "tickets", script: include_str!("../migrations/0009_tickets.sql") },
     Migration { name: "disk_usage", script: include_str!("../migrations/0010_disk_usage.sql") },
 ];
 

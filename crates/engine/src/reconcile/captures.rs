@@ -178,6 +178,10 @@ async fn abandon(engine: &Engine, capture: &Capture, reason: String) -> Result<(
 
 /// The device never left its disk: what was prepared goes, the emulator is free again, and the snapshot says why.
 async fn take_back(engine: &Engine, devices: &Devices, capture: &Capture) -> Result<()> {
+    // The host waits for a switch that is under way, and closes what it left half done.
+    if let Err(error) = devices.host.volume(capture.emulator).await {
+        return put_off(engine, capture, error).await;
+    }
     if let Err(error) = devices.pool.abandon_successor(capture.from, capture.layer, capture.to).await {
         if error.retry != Retry::Never {
             return put_off(engine, capture, error).await;

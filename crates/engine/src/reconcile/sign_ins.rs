@@ -1,9 +1,9 @@
-//! Forgets sessions, tokens and codes whose time is over, and wrong passwords of long ago.
+//! Forgets sessions, tokens, tickets and codes whose time is over, and wrong passwords of long ago.
 
 use std::time::Duration;
 
 use paddock_model::sign_in_failures::FORGOTTEN_AFTER;
-use paddock_store::{authorizations, device_authorizations, sessions, sign_in_failures, tokens};
+use paddock_store::{authorizations, device_authorizations, sessions, sign_in_failures, tickets, tokens};
 
 use super::{Loop, Report, Trouble};
 use crate::Engine;
@@ -25,6 +25,7 @@ async fn run(engine: &Engine) -> Result<Report, Trouble> {
     let (codes, failures) = (now - REMEMBERED, now - FORGOTTEN_AFTER);
     let mut tx = engine.store.read().await?;
     let any = sessions::any_expired(&mut tx, now).await?
+        || tickets::any_expired(&mut tx, now).await?
         || tokens::any_expired(&mut tx, now).await?
         || authorizations::any_expired(&mut tx, codes).await?
         || device_authorizations::any_expired(&mut tx, codes).await?
@@ -35,6 +36,7 @@ async fn run(engine: &Engine) -> Result<Report, Trouble> {
     }
     let mut tx = engine.store.begin().await?;
     let changed = sessions::delete_expired(&mut tx, now).await?
+        + tickets::delete_expired(&mut tx, now).await?
         + tokens::delete_expired(&mut tx, now).await?
         + authorizations::delete_expired(&mut tx, codes).await?
         + device_authorizations::delete_expired(&mut tx, codes).await?

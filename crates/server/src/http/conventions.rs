@@ -46,6 +46,8 @@ pub struct Limits {
     pub body_bytes: usize,
     pub body_time: Duration,
     pub request_time: Duration,
+    /// How long a client may give no sign of life.
+    pub stall_time: Duration,
     /// Whether answers go over TLS, and clients may be told to insist on it.
     pub tls: bool,
 }

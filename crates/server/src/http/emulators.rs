@@ -8,8 +8,8 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{ETAG, LOCATION};
 use paddock_api::emulators::{
-    AdbEndpoint, Condition, ConditionStatus, ConditionType, DeviceState, DeviceType, Emulator,
-    EmulatorEndpoints, EmulatorPage, EmulatorPath, EmulatorSnapshot, EmulatorSpec, EmulatorStatus,
+    AdbEndpoint, Condition, ConditionStatus, ConditionType, DeviceState, DeviceType, DisplayEndpoint,
+    Emulator, EmulatorEndpoints, EmulatorPage, EmulatorPath, EmulatorSnapshot, EmulatorSpec, EmulatorStatus,
     EmulatorStatusReport, IdentityMode, IdentitySpec, ListEmulators, LiveState, SnapshotSwap, StatusReason,
     Wait,
 };
@@ -68,7 +68,7 @@ async fn list(
     };
     let page = emulators::list(&app.engine, &caller, &filter, page).await?;
     let next_cursor = page.next.map(|next| listing.write(&next));
-    let items = page.items.into_iter().map(|emulator| wire(emulator, None)).collect();
+    let items = page.items.into_iter().map(|emulator| wire(&app, emulator, None)).collect();
     Ok(Json(EmulatorPage { items, next_cursor }))
 }
 
@@ -89,7 +89,7 @@ async fn create(
         emulator = emulators::wait(&app.engine, &caller, emulator.id, patience).await?;
     }
     let location = format!("/api/v1/emulators/{}", emulator.id);
-    Ok((StatusCode::CREATED, [(LOCATION, location)], versioned(emulator, None)).into_response())
+    Ok((StatusCode::CREATED, [(LOCATION, location)], versioned(&app, emulator, None)).into_response())
 }
 
 /// Read an emulator
@@ -99,7 +99,7 @@ async fn create(
 async fn get(State(app): State<App>, Caller(caller): Caller, Path(id): Path) -> Answer<Response> {
     let emulator = emulators::get(&app.engine, &caller, read_id(&id)?).await?;
     let live = emulators::inspect(&app.engine, &emulator).await;
-    Ok(versioned(emulator, live).into_response())
+    Ok(versioned(&app, emulator, live).into_response())
 }
 
 /// Delete an emulator
@@ -113,7 +113,7 @@ async fn delete(
     IfMatch(expected): IfMatch,
 ) -> Answer<Response> {
     let emulator = emulators::delete(&app.engine, &caller, read_id(&id)?, &expected).await?;
-    Ok((StatusCode::ACCEPTED, versioned(emulator, None)).into_response())
+    Ok((StatusCode::ACCEPTED, versioned(&app, emulator, None)).into_response())
 }
 
 /// Read where an emulator is in its life
@@ -155,7 +155,7 @@ async fn restart(
     if let Some(patience) = patience(&query) {
         emulator = emulators::wait(&app.engine, &caller, emulator.id, patience).await?;
     }
-    Ok(versioned(emulator, None).into_response())
+    Ok(versioned(&app, emulator, None).into_response())
 }
 
 /// Swap the snapshot under an emulator
@@ -176,7 +176,7 @@ async fn swap_snapshot(
     if let Some(patience) = patience(&query) {
         emulator = emulators::wait(&app.engine, &caller, emulator.id, patience).await?;
     }
-    Ok(versioned(emulator, None).into_response())
+    Ok(versioned(&app, emulator, None).into_response())
 }
 
 /// Park an emulator
@@ -184,7 +184,7 @@ async fn swap_snapshot(
 /// Gives its compute back and keeps its disk; a restart wakes it under the same id.
 #[utoipa::path(post, path = "/emulators/{id}/park", tag = "emulators", params(EmulatorPath), responses((status = 200, body = Emulator, description = "The emulator, at rest.")))]
 async fn park(State(app): State<App>, Path(id): Path, Bare(caller): Bare) -> Answer<Response> {
-    Ok(versioned(emulators::park(&app.engine, &caller, read_id(&id)?).await?, None).into_response())
+    Ok(versioned(&app, emulators::park(&app.engine, &caller, read_id(&id)?).await?, None).into_response())
 }
 
 fn patience(query: &Wait) -> Option<Duration> {
@@ -232,16 +232,22 @@ fn identity(spec: Option<IdentitySpec>) -> Result<model::IdentityMode> {
     }
 }
 
-fn versioned(emulator: model::Emulator, live: Option<devices::DeviceState>) -> impl IntoResponse {
-    ([(ETAG, etag(emulator.generation))], Json(wire(emulator, live)))
+fn versioned(
+    app: &App,
+    emulator: model::Emulator,
+    live: Option<devices::DeviceState>,
+) -> impl IntoResponse + use<> {
+    ([(ETAG, etag(emulator.generation))], Json(wire(app, emulator, live)))
 }
 
-fn wire(emulator: model::Emulator, live: Option<devices::DeviceState>) -> Emulator {
+fn wire(app: &App, emulator: model::Emulator, live: Option<devices::DeviceState>) -> Emulator {
     let adb = emulators::address(&emulator).map(|address| AdbEndpoint {
         host: address.to_string(),
         port: 5555,
-        web_socket_url: format!("/api/v1/emulators/{}/adb/proxy", emulator.id),
+        web_socket_url: web_socket_url(app, emulator.id, "adb/proxy"),
     });
+    let display =
+        adb.as_ref().map(|_| DisplayEndpoint { web_socket_url: web_socket_url(app, emulator.id, "display") });
     Emulator {
         status: wire_status(emulator.status()),
         allowed_actions: actions(&emulator),
@@ -262,12 +268,22 @@ fn wire(emulator: model::Emulator, live: Option<devices::DeviceState>) -> Emulat
         device_type: wire_device_type(emulator.device_type),
         serial: emulator.identity.serial,
         labels: Labels(emulator.labels),
-        endpoints: EmulatorEndpoints { adb },
+        endpoints: EmulatorEndpoints { adb, display },
         created_at: time(emulator.created_at),
         updated_at: time(emulator.updated_at),
         expires_at: emulator.expires_at.map(time),
         idle_timeout_seconds: emulator.idle_timeout_seconds,
         terminated_at: emulator.terminated_at.map(time),
+    }
+}
+
+/// Where a stream is opened: in full where it is known how clients reach this server.
+fn web_socket_url(app: &App, id: EmulatorId, place: &str) -> String {
+    let path = format!("/api/v1/emulators/{id}/{place}");
+    // http becomes ws, https becomes wss.
+    match app.sign_in.public_url().and_then(|url| url.strip_prefix("http")) {
+        Some(rest) => format!("ws{rest}{path}"),
+        None => path,
     }
 }
 

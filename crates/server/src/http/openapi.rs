@@ -185,12 +185,13 @@ Conventions: members are camelCase, times are RFC 3339 in UTC, unknown members a
 against lost updates; `Idempotency-Key` makes a POST safe to repeat for 24 hours.
 
 Limits of this server: {} bytes a body, 200 a page, {} requests a minute a caller with a burst of {}, {} failed \
-authentications a minute an address, {} s a request.",
+authentications a minute an address, {} s a request, {} streams a caller.",
         config.body_bytes.0,
         config.requests_per_minute.0,
         config.burst.0,
         config.failed_authentications_per_minute.0,
         config.request_time.0.as_secs(),
+        config.streams_per_caller.0,
     )
 }
 
@@ -224,7 +225,9 @@ impl Document {
             { "name": "permissions", "description": "Who one is, and what one may do." },
             { "name": "snapshots", "description": "What emulators boot from." },
             { "name": "sign_in", "description": "Pages on which people sign in, and OAuth 2 for their programs." },
+            { "name": "streams", "description": "Ways into a device that stay open." },
             { "name": "tenants", "description": "The walls between customers." },
+            { "name": "tickets", "description": "What opens a stream where a browser cannot send a credential." },
             { "name": "users", "description": "The people that Paddock knows." },
         ]);
         let mut schemas = vec![(Problem::name().into_owned(), <Problem as utoipa::PartialSchema>::schema())];
@@ -340,7 +343,7 @@ impl Shared {
 }
 
 /// Things that are there or not, and are never changed.
-const UNVERSIONED: &[&str] = &["admins", "api_keys", "grants", "invitations", "members"];
+const UNVERSIONED: &[&str] = &["admins", "api_keys", "grants", "invitations", "members", "tickets"];
 
 fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     let tag = operation["tags"][0].as_str().unwrap_or_default().to_owned();
@@ -360,7 +363,7 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
         UNVERSIONED.contains(&tag.as_str()) || act.ends_with("_member") || act == "list_members";
     let changes_permissions = method != "get"
         && (unversioned || tag == "groups")
-        && !matches!(tag.as_str(), "api_keys" | "invitations");
+        && !matches!(tag.as_str(), "api_keys" | "invitations" | "tickets");
     let names_one = path.ends_with('}');
     let has_body = operation["requestBody"].is_object();
     // What a POST answers with 200 is no resource, and has no version.
@@ -414,7 +417,8 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     if has_body && guarded {
         answers.push(&INVALID);
     }
-    if guarded && method != "get" {
+    // A device that does not run cannot be connected to.
+    if guarded && (method != "get" || tag == "streams") {
         answers.push(&CONFLICT);
     }
     match method {
