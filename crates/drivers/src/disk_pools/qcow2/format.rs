@@ -455,6 +455,9 @@ impl Walk {
                 self.claim("an L2 table", offset, cluster)?;
                 self.is_flagged("an L2 table", entry, offset)?;
                 found.push(offset);
+            } else {
+                // QEMU's check takes it for a table in the place of the header.
+                self.has_no_other_bits("the L1 table", entry, u64::MAX)?;
             }
         }
         Ok(found)
