@@ -572,13 +572,12 @@ async fn a_move_that_was_broken_off_is_finished_by_whoever_comes_next() {
         let (control, _events) = Control::open(&folder).await.expect("an agent");
         control.freeze(Duration::from_secs(60)).await.expect("frozen");
     }
-    world.host = open_host(&world.folder.path().join("host"));
-    assert_eq!(world.host.volume(emulator).await.expect("asked").as_ref(), Some(&switch.from));
     // Open in the device, it is not taken back from under it.
     let refused = captured.pool.abandon_successor(captured.disk, next_layer, next).await;
     assert_eq!(refused.expect_err("open").code, "disk_in_use");
     let refused = captured.pool.seal_layer(next_layer, captured.disk).await.expect_err("written to");
     assert_eq!((refused.code, refused.retry), ("disk_in_use", Retry::Soon));
+    world.host = open_host(&world.folder.path().join("host"));
     // Frozen by somebody else, it did not hold still for this one; and it is thawed afterwards.
     assert_eq!(world.host.switch(&switch).await.expect("moved"), Consistency::Crash);
     assert_eq!(world.host.volume(emulator).await.expect("asked").as_ref(), Some(&switch.to));
@@ -599,6 +598,25 @@ async fn a_move_that_was_broken_off_is_finished_by_whoever_comes_next() {
         assert_eq!(world.host.volume(emulator).await.expect("asked").as_ref(), Some(&from));
         world.adb.shell(captured.launch.address, "echo written > /data/written; sync");
     }
+
+    // Called off, the disk that was opened in vain is closed, whatever is written down of the device.
+    let (abandoned, in_vain) = (layer(), disk());
+    let switch = captured.successor(abandoned, in_vain).await;
+    drop(std::mem::replace(&mut world.host, open_host(&another)));
+    {
+        let (qmp, _events) = Qmp::open(&folder, patience).await.expect("a monitor");
+        let node = arguments::successor(&BlockNode { disk: 0, turn: 3 }, &switch.to.0);
+        qmp.add_block_node(node, patience).await.expect("added");
+    }
+    let record = folder.join("device.json");
+    let mut text: Value = serde_json::from_slice(&fs::read(&record).expect("a record")).expect("JSON");
+    assert_eq!(text["moves"][1], from.0, "{text}");
+    text["moves"] = json!([]);
+    fs::write(&record, text.to_string()).expect("written");
+    world.host = open_host(&world.folder.path().join("host"));
+    assert_eq!(world.host.volume(emulator).await.expect("asked").as_ref(), Some(&from));
+    captured.pool.abandon_successor(captured.disk, abandoned, in_vain).await.expect("taken back");
+    world.is_ready(&captured.launch).await;
 
     // A device that stands still is told of as silent, and has moved or not by its own word once it goes on.
     let switch = captured.successor(layer(), disk()).await;

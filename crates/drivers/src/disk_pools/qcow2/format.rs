@@ -455,6 +455,9 @@ impl Walk {
                 self.claim("an L2 table", offset, cluster)?;
                 self.is_flagged("an L2 table", entry, offset)?;
                 found.push(offset);
+            } else {
+                // QEMU's check takes it for a table in the place of the header.
+                self.has_no_other_bits("the L1 table", entry, u64::MAX)?;
             }
         }
         Ok(found)
@@ -735,6 +738,10 @@ mod tests {
             assert!(refused.0.contains(expected), "{entry:#x}: {refused}");
         }
         assert_eq!(walk().l2_tables(&length.to_be_bytes()), Ok(vec![length]));
+        // A flag without a place; QEMU's check takes it for a table where the header is.
+        let strict = Walk::strict(&header, end).expect("a walk").l2_tables(&COPIED.to_be_bytes());
+        assert!(strict.expect_err("a flag alone").0.contains("bits that mean nothing"));
+        assert_eq!(walk().l2_tables(&COPIED.to_be_bytes()), Ok(vec![]));
         assert_eq!(walk().data(&[length.to_be_bytes(), [0xff; 8]].concat()), Ok(()));
     }
 

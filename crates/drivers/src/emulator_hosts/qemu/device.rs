@@ -1,6 +1,7 @@
 //! One device under supervision: what QEMU, the agent and the system tell about it, brought down to a phase.
 
 use std::fs;
+use std::io;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -21,14 +22,15 @@ use tokio::sync::{Semaphore, broadcast, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::arguments::{self, ADB_PORT, CONSOLE_FILE};
+use super::arguments::{self, ADB_PORT, BlockNode, CONSOLE_FILE};
 use super::console;
 use super::control::{self, Control};
 use super::conversation::Trouble;
 use super::processes::{Ended, Process};
-use super::qmp::{self, Qmp, RunState};
+use super::qmp::{self, Qmp, RunState, Top};
 use super::record::{Ending, Record};
 use super::{OUTPUT_FILE, QemuSettings};
+use crate::durable::io_error;
 use crate::emulator_hosts::profile::ReadyBy;
 
 /// How often QEMU and the system are asked.
@@ -217,11 +219,33 @@ impl Device {
     }
 
     /// The disk it writes to, by the word of QEMU, which answers only after everything that it was asked before.
+    /// A file that was opened for a move that never came is closed.
     pub async fn volume(&self) -> DriverResult<Volume> {
-        let silence = self.settings.silence;
-        let qmp = self.monitor(silence).await?;
-        let top = qmp.top(silence).await.map_err(|trouble| self.monitor_trouble(trouble))?;
+        let qmp = self.monitor(self.settings.silence).await?;
+        let top = self.top(&qmp).await?;
+        self.close(&qmp, &top.node.next()).await?;
         Ok(Volume(top.path))
+    }
+
+    /// The node's name comes from QEMU; which file it is was written down before it was opened.
+    async fn top(&self, qmp: &Qmp) -> DriverResult<Top> {
+        let (silence, disk) = (self.settings.silence, self.state().record.disk);
+        let failed = |trouble| self.monitor_trouble(trouble);
+        if let Some(node) = qmp.top_node(disk, silence).await.map_err(failed)? {
+            let path = self.state().record.volume_of(node.turn).map(str::to_owned);
+            if let Some(path) = path {
+                return Ok(Top { node, path });
+            }
+        }
+        qmp.top(silence).await.map_err(failed)
+    }
+
+    /// What is not there is closed.
+    async fn close(&self, qmp: &Qmp, node: &BlockNode) -> DriverResult<()> {
+        match qmp.remove_block_node(node, self.settings.silence).await {
+            Ok(()) | Err(Trouble::Refused(_)) => Ok(()),
+            Err(trouble) => Err(self.monitor_trouble(trouble)),
+        }
     }
 
     /// See [`EmulatorHost::switch`](paddock_model::drivers::emulator_hosts::EmulatorHost::switch).
@@ -229,13 +253,12 @@ impl Device {
         let silence = self.settings.silence;
         let failed = |trouble| self.monitor_trouble(trouble);
         let qmp = self.monitor(silence).await?;
-        let top = qmp.top(silence).await.map_err(failed)?;
+        let top = self.top(&qmp).await?;
         if is_same(&top.path, &switch.to.0) {
             // Whoever brought it there may have been killed before the thaw.
             if let Some(control) = self.agent(silence).await {
                 let _ = control.thaw(silence).await;
             }
-            self.writes_to(&switch.to).await;
             return Ok(Consistency::Crash);
         }
         if !is_same(&top.path, &switch.from.0) {
@@ -246,11 +269,10 @@ impl Device {
             let message = format!("there is no disk {} for {}", switch.to.0, self.emulator);
             return Err(DriverError::new(Retry::Later, "volume_missing", message));
         }
-        // The next number is free then, and no file is held open for nobody.
-        for leftover in &top.leftovers {
-            qmp.remove_block_node(leftover, silence).await.map_err(failed)?;
-        }
         let next = top.node.next();
+        self.close(&qmp, &next).await?;
+        self.state().record.note_move(top.node.turn, &switch.to.0);
+        self.write_record().await.map_err(|error| io_error("write down where a device moves", error))?;
         qmp.add_block_node(arguments::successor(&next, &switch.to.0), silence).await.map_err(failed)?;
 
         let control = self.agent(silence).await;
@@ -266,11 +288,10 @@ impl Device {
         };
         if let Err(trouble) = moved {
             if matches!(trouble, Trouble::Refused(_)) {
-                let _ = qmp.remove_block_node(&next, silence).await;
+                let _ = self.close(&qmp, &next).await;
             }
             return Err(failed(trouble));
         }
-        self.writes_to(&switch.to).await;
         // Held still from before the move until after it.
         let consistency = match (frozen, thawed) {
             (Ok(()), Ok(true)) => Consistency::Filesystem,
@@ -290,12 +311,6 @@ impl Device {
             (state.record.has_agent, matches!(phase, Phase::Ready { .. }))
         };
         if has_agent && up { self.control(patience).await } else { None }
-    }
-
-    /// For people; whoever needs to know asks QEMU.
-    async fn writes_to(&self, volume: &Volume) {
-        self.state().record.volume.clone_from(&volume.0);
-        self.keep_record().await;
     }
 
     pub fn pid(&self) -> Option<i32> {
@@ -328,16 +343,19 @@ impl Device {
 
     /// Writes the record down anew. What it holds beyond the start is convenience, so trouble is only logged.
     async fn keep_record(&self) {
+        if let Err(error) = self.write_record().await {
+            tracing::warn!(emulator = %self.emulator, %error, "could not write the device's record");
+        }
+    }
+
+    async fn write_record(&self) -> io::Result<()> {
         let turn = self.writing.clone().lock_owned().await;
         let (record, folder) = (self.state().record.clone(), self.folder.clone());
         let written = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             record.update(&folder)
         });
-        let written = written.await;
-        if let Ok(Err(error)) = written {
-            tracing::warn!(emulator = %self.emulator, %error, "could not write the device's record");
-        }
+        written.await.unwrap_or_else(|error| Err(io::Error::other(error)))
     }
 
     async fn watch(self: Arc<Self>) {

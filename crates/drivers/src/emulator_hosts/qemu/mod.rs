@@ -418,6 +418,8 @@ impl EmulatorHost for QemuHost {
     }
 
     async fn volume(&self, emulator: EmulatorId) -> DriverResult<Option<Volume>> {
+        // After a move that is under way.
+        let _turn = self.0.turn(emulator).lock_owned().await;
         let Some(device) = self.0.device(emulator) else { return Ok(None) };
         match device.volume().await {
             Err(_) if matches!(device.observed().phase, Phase::Exited { .. }) => Ok(None),

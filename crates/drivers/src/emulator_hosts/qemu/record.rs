@@ -24,7 +24,14 @@ pub struct Record {
     pub emulator: EmulatorId,
     pub incarnation: i64,
     pub address: Ipv4Addr,
+    /// What it wrote to at its start.
     pub volume: String,
+    /// Where it has moved since, in turn. QEMU says in which turn it is, so what was noted in vain does no harm.
+    #[serde(default)]
+    pub moves: Vec<String>,
+    /// Which of its disks that is.
+    #[serde(default)]
+    pub disk: u32,
     pub has_agent: bool,
     pub ready_by: ReadyBy,
     pub started_at: Timestamp,
@@ -68,6 +75,8 @@ impl Record {
             incarnation: launch.incarnation,
             address: launch.address,
             volume: launch.volume.0.clone(),
+            moves: Vec::new(),
+            disk: profile.disks.iter().take_while(|disk| disk.read_only).count() as u32,
             has_agent: profile.channels.is_some(),
             ready_by: profile.ready.by,
             started_at: now,
@@ -90,6 +99,8 @@ impl Record {
             incarnation,
             address: Ipv4Addr::UNSPECIFIED,
             volume: String::new(),
+            moves: Vec::new(),
+            disk: 0,
             has_agent: true,
             ready_by: ReadyBy::Control,
             started_at: now,
@@ -98,6 +109,21 @@ impl Record {
             ready_at: None,
             ended: None,
         }
+    }
+
+    /// What it writes to in this turn, if that is written down.
+    pub fn volume_of(&self, turn: u32) -> Option<&str> {
+        let volume = match turn.checked_sub(1) {
+            None => Some(&self.volume),
+            Some(moves) => self.moves.get(moves as usize),
+        };
+        volume.map(String::as_str).filter(|volume| !volume.is_empty())
+    }
+
+    /// Before it moves from the disk of this turn to another.
+    pub fn note_move(&mut self, from: u32, to: &str) {
+        self.moves.resize(from as usize, String::new());
+        self.moves.push(to.to_owned());
     }
 
     pub fn marker(&self) -> String {
@@ -159,5 +185,26 @@ impl Ending {
             EndingKind::NotStarted => NOT_STARTED,
         };
         Phase::Exited { code, message: self.message.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_tells_the_disk() {
+        let mut record = Record::of_a_stranger(EmulatorId(Default::default()), 1, Timestamp::UNIX_EPOCH);
+        assert_eq!(record.volume_of(0), None);
+        record.volume = "a".to_owned();
+        record.note_move(0, "b");
+        record.note_move(1, "in vain");
+        record.note_move(1, "c");
+        let told = [0, 1, 2, 3].map(|turn| record.volume_of(turn));
+        assert_eq!(told, [Some("a"), Some("b"), Some("c"), None]);
+        // Taken over without what was written down.
+        record.moves.clear();
+        record.note_move(2, "d");
+        assert_eq!([1, 2, 3].map(|turn| record.volume_of(turn)), [None, None, Some("d")]);
     }
 }
