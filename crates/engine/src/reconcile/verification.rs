@@ -33,6 +33,8 @@ pub const LOOP: Loop = Loop {
 
 /// How often a device that boots is looked at.
 const LOOKED_AT: Duration = Duration::from_millis(250);
+/// How often a clone that ends by itself is booted once more.
+const TRIES: i64 = 2;
 /// How long a device that is up may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -204,6 +206,12 @@ async fn boot(
             Err(error) if late || error.retry == Retry::Never => Err(error.message),
             Err(error) => return Err(error.into()),
         },
+        // Somebody may have killed it; what is broken ends again.
+        Some(Phase::Exited { .. }) if verification.failures < TRIES => {
+            devices.host.remove(trial.emulator).await?;
+            let again = Verification { failures: verification.failures + 1, ..verification.clone() };
+            return Ok(Some(again));
+        }
         Some(Phase::Exited { message, .. }) => Err(format!("The clone ended while it booted: {message}")),
         _ if late => {
             Err(format!("The clone was not up after {} s.", devices.settings.boot_deadline.as_secs()))
