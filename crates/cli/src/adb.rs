@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
 
 use clap::{Args, Subcommand};
+use paddock_api::client;
 use paddock_api::client::streams::{Ended, Stream};
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
@@ -90,8 +91,10 @@ async fn serve(listener: &TcpListener, connection: &Connection, emulator: &str) 
                 let (local, _) = accepted.map_err(Failure::Runtime)?;
                 let _ = local.set_nodelay(true);
                 // With a token that is fresh now; the one before may have expired.
-                let stream = connection.client().await?.connect_adb(emulator).await?;
-                open.spawn(carry(stream, local));
+                match connection.client().await?.connect_adb(emulator).await {
+                    Ok(stream) => drop(open.spawn(carry(stream, local))),
+                    Err(error) => passing(error)?,
+                }
             }
             Some(Ok(ended)) = open.join_next() => after(ended)?,
         }
@@ -100,6 +103,20 @@ async fn serve(listener: &TcpListener, connection: &Connection, emulator: &str) 
 
 async fn carry(stream: Stream, local: TcpStream) -> Ended {
     stream.carry(local).await
+}
+
+/// Whether another try may go better: adb makes one, again and again.
+fn passing(error: client::Error) -> Result<(), Failure> {
+    let passes = match &error {
+        client::Error::Unreachable(_) => true,
+        client::Error::Refused(problem) => matches!(problem.status, 409 | 429 | 500..),
+        _ => false,
+    };
+    if !passes {
+        return Err(error.into());
+    }
+    output::notice(&format!("adb could not connect: {error}"));
+    Ok(())
 }
 
 /// What the end of a connection says of the others.

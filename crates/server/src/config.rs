@@ -119,6 +119,8 @@ settings! {
     qemu, "devices.qemu": PathBuf = "qemu-system-x86_64";
     /// Devices and disks that exist in memory only, for tests and for trying the API at scale.
     simulated, "devices.simulated": bool = "false";
+    /// Address of whoever plays ADB and the display of simulated devices; without one, they say again what they are told.
+    simulated_peer, "devices.simulated_peer": Option<SocketAddr> = "";
     /// How long a device may take to come up.
     boot_deadline, "devices.boot_seconds": Seconds<1, 3600> = "120";
     /// Emulators that one tenant may have, parked ones included.

@@ -121,7 +121,11 @@ fn devices(config: &Config, world: &World) -> anyhow::Result<Devices> {
         streams_per_caller: config.streams_per_caller.0 as usize,
     };
     if config.simulated {
-        let host = SimulatedHostSettings { clock: world.clock.clone(), ..SimulatedHostSettings::default() };
+        let host = SimulatedHostSettings {
+            clock: world.clock.clone(),
+            peer: config.simulated_peer,
+            ..SimulatedHostSettings::default()
+        };
         let host = Arc::new(SimulatedHost::new(host));
         let pool = Arc::new(SimulatedPool::new(SimulatedPoolSettings::default()));
         return Ok(Devices::new(host, pool, settings));
