@@ -1,5 +1,6 @@
 //! Measures Paddock against its peers, interleaved in one run, and says which goals are met.
 
+mod bridge;
 mod check;
 mod clone;
 mod create;
@@ -37,7 +38,7 @@ Measures Paddock against its peers, interleaved in one run.
 
 Usage: paddock-bench [--only NAME] [--rounds N] [--seconds N] [--folder DIR]
 
-  --only NAME    one of read, create, list, check, idle, clone; may be given more than once [default: all]
+  --only NAME    one of read, create, list, check, idle, clone, bridge; may be given more than once [default: all]
   --rounds N     how often each pair is measured [default: 5]
   --seconds N    how long one measurement of a goal takes; rows without a goal take half [default: 2]
   --folder DIR   where data folders are made; must be a disk, not memory [default: /var/tmp]
@@ -47,13 +48,14 @@ A missed goal is printed; the exit code tells only whether everything could be m
 
 type Benchmark = fn(&Bench) -> Result<Vec<Row>>;
 
-const BENCHMARKS: [(&str, Benchmark); 6] = [
+const BENCHMARKS: [(&str, Benchmark); 7] = [
     ("read", read::run),
     ("create", create::run),
     ("list", list::run),
     ("check", check::run),
     ("idle", idle::run),
     ("clone", clone::run),
+    ("bridge", bridge::run),
 ];
 
 /// What every benchmark needs to know.

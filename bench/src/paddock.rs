@@ -33,6 +33,10 @@ impl Paddock {
     }
 
     pub fn start_with(bench: &Bench, name: &str, flush: Flush) -> Result<Self> {
+        Self::start_flagged(bench, name, flush, &[])
+    }
+
+    pub fn start_flagged(bench: &Bench, name: &str, flush: Flush, flags: &[&str]) -> Result<Self> {
         let data = bench.folder(name)?;
         let address = http::free_address()?;
         let log_path = bench.folder.join(format!("{name}.log"));
@@ -40,6 +44,7 @@ impl Paddock {
         let daemon = command(&bench.paddockd, &data, flush)
             .args(["--listen", &address.to_string(), "--log-level", "warn"])
             .args(["--limits-burst", UNLIMITED, "--limits-requests-per-minute", UNLIMITED])
+            .args(flags)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

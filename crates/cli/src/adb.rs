@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use paddock_api::client;
@@ -26,6 +27,9 @@ Examples:
   paddock adb connect emu_01jcr8e8v0e9bvqz3tz4d0wq2h --port 5555 --no-adb
 
 The first line on standard output is the serial for adb -s; press Ctrl-C to disconnect.";
+
+/// Between two tries of adb that lead nowhere.
+const REST: Duration = Duration::from_secs(1);
 
 #[derive(Subcommand)]
 pub enum Verb {
@@ -85,6 +89,7 @@ fn say(address: SocketAddr, emulator: &str, output: Output) -> Result<(), Failur
 /// Has each connection of adb a stream of its own.
 async fn serve(listener: &TcpListener, connection: &Connection, emulator: &str) -> Result<(), Failure> {
     let mut open: JoinSet<Ended> = JoinSet::new();
+    let mut said = String::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
@@ -92,8 +97,19 @@ async fn serve(listener: &TcpListener, connection: &Connection, emulator: &str) 
                 let _ = local.set_nodelay(true);
                 // With a token that is fresh now; the one before may have expired.
                 match connection.client().await?.connect_adb(emulator).await {
-                    Ok(stream) => drop(open.spawn(carry(stream, local))),
-                    Err(error) => passing(error)?,
+                    Ok(stream) => {
+                        said.clear();
+                        open.spawn(carry(stream, local));
+                    }
+                    Err(error) => {
+                        let words = passing(error)?;
+                        // Once is enough, and adb asks again as soon as it is turned away.
+                        if words != said {
+                            output::notice(&words);
+                            said = words;
+                        }
+                        tokio::time::sleep(REST).await;
+                    }
                 }
             }
             Some(Ok(ended)) = open.join_next() => after(ended)?,
@@ -106,7 +122,7 @@ async fn carry(stream: Stream, local: TcpStream) -> Ended {
 }
 
 /// Whether another try may go better: adb makes one, again and again.
-fn passing(error: client::Error) -> Result<(), Failure> {
+fn passing(error: client::Error) -> Result<String, Failure> {
     let passes = match &error {
         client::Error::Unreachable(_) => true,
         client::Error::Refused(problem) => matches!(problem.status, 409 | 429 | 500..),
@@ -115,8 +131,7 @@ fn passing(error: client::Error) -> Result<(), Failure> {
     if !passes {
         return Err(error.into());
     }
-    output::notice(&format!("adb could not connect: {error}"));
-    Ok(())
+    Ok(format!("adb could not connect: {error}"))
 }
 
 /// What the end of a connection says of the others.
