@@ -64,7 +64,7 @@ impl World {
                 access_token::mint(&server.engine, admin.id, server.engine.now()).await.expect("a token");
             (server, token)
         });
-        World { server, token, runtime, folder: folder }
+        World { server, token, runtime, folder }
     }
 
     /// Where the server keeps everything.
