@@ -1,5 +1,6 @@
 //! Measures Paddock against its peers, interleaved in one run, and says which goals are met.
 
+mod bridge;
 mod check;
 mod clone;
 mod create;
@@ -39,7 +40,7 @@ Measures Paddock against its peers, interleaved in one run.
 
 Usage: paddock-bench [--only NAME] [--rounds N] [--seconds N] [--folder DIR]
 
-  --only NAME    one of read, create, list, check, idle, clone, start, crowd; may be given more than once [default: all]
+  --only NAME    one of read, create, list, check, idle, clone, start, crowd, bridge; may be given more than once [default: all]
   --rounds N     how often each pair is measured [default: 5]
   --seconds N    how long one measurement of a goal takes; rows without a goal take half [default: 2]
   --folder DIR   where data folders are made; must be a disk, not memory [default: /var/tmp]
@@ -49,7 +50,7 @@ A missed goal is printed; the exit code tells only whether everything could be m
 
 type Benchmark = fn(&Bench) -> Result<Vec<Row>>;
 
-const BENCHMARKS: [(&str, Benchmark); 8] = [
+const BENCHMARKS: [(&str, Benchmark); 9] = [
     ("read", read::run),
     ("create", create::run),
     ("list", list::run),
@@ -58,6 +59,7 @@ const BENCHMARKS: [(&str, Benchmark); 8] = [
     ("clone", clone::run),
     ("start", start::run),
     ("crowd", crowd::run),
+    ("bridge", bridge::run),
 ];
 
 /// What every benchmark needs to know.

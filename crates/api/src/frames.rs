@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn a_stream_comes_out_as_it_went_in_however_it_is_cut() {
         let key = Some([1, 0xfe, 0, 77]);
-        let content: Vec<u8> = (0..70_000u32).map(|number| (number * 7 >> 3) as u8).collect();
+        let content: Vec<u8> = (0..70_000u32).map(|number| ((number * 7) >> 3) as u8).collect();
         let mut text = Vec::new();
         text.extend(frame(0x82, &content[..5], key));
         // One message in three frames, with a question between them.

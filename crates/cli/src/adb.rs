@@ -3,8 +3,10 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use paddock_api::client;
 use paddock_api::client::streams::{Ended, Stream};
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
@@ -25,6 +27,9 @@ Examples:
   paddock adb connect emu_01jcr8e8v0e9bvqz3tz4d0wq2h --port 5555 --no-adb
 
 The first line on standard output is the serial for adb -s; press Ctrl-C to disconnect.";
+
+/// Between two tries of adb that lead nowhere.
+const REST: Duration = Duration::from_secs(1);
 
 #[derive(Subcommand)]
 pub enum Verb {
@@ -84,14 +89,28 @@ fn say(address: SocketAddr, emulator: &str, output: Output) -> Result<(), Failur
 /// Has each connection of adb a stream of its own.
 async fn serve(listener: &TcpListener, connection: &Connection, emulator: &str) -> Result<(), Failure> {
     let mut open: JoinSet<Ended> = JoinSet::new();
+    let mut said = String::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 let (local, _) = accepted.map_err(Failure::Runtime)?;
                 let _ = local.set_nodelay(true);
                 // With a token that is fresh now; the one before may have expired.
-                let stream = connection.client().await?.connect_adb(emulator).await?;
-                open.spawn(carry(stream, local));
+                match connection.client().await?.connect_adb(emulator).await {
+                    Ok(stream) => {
+                        said.clear();
+                        open.spawn(carry(stream, local));
+                    }
+                    Err(error) => {
+                        let words = passing(error)?;
+                        // Once is enough, and adb asks again as soon as it is turned away.
+                        if words != said {
+                            output::notice(&words);
+                            said = words;
+                        }
+                        tokio::time::sleep(REST).await;
+                    }
+                }
             }
             Some(Ok(ended)) = open.join_next() => after(ended)?,
         }
@@ -100,6 +119,19 @@ async fn serve(listener: &TcpListener, connection: &Connection, emulator: &str) 
 
 async fn carry(stream: Stream, local: TcpStream) -> Ended {
     stream.carry(local).await
+}
+
+/// Whether another try may go better: adb makes one, again and again.
+fn passing(error: client::Error) -> Result<String, Failure> {
+    let passes = match &error {
+        client::Error::Unreachable(_) => true,
+        client::Error::Refused(problem) => matches!(problem.status, 409 | 429 | 500..),
+        _ => false,
+    };
+    if !passes {
+        return Err(error.into());
+    }
+    Ok(format!("adb could not connect: {error}"))
 }
 
 /// What the end of a connection says of the others.

@@ -28,6 +28,19 @@ impl Drop for Running {
     }
 }
 
+/// Devices outlive their server; those of a test that failed must not outlive the test.
+struct Cleared(PathBuf);
+
+impl Drop for Cleared {
+    fn drop(&mut self) {
+        let ours = format!("qemu-system.*{}", self.0.display());
+        let listed = Command::new("pgrep").args(["-f", &ours]).output().expect("pgrep");
+        for process in String::from_utf8_lossy(&listed.stdout).lines() {
+            let _ = Command::new("kill").args(["-9", process]).status();
+        }
+    }
+}
+
 /// Debian's adb, with a server of its own that ends with the test.
 struct Adb {
     port: u16,
@@ -92,6 +105,7 @@ fn pattern(path: &Path, length: u32) -> Vec<u8> {
 fn adb_does_through_the_server_what_it_does_directly() {
     let images = images();
     let world = World::with(&["--devices-images", images.to_str().expect("text")]);
+    let _cleared = Cleared(world.data().to_owned());
     world.create(&["acme"]);
     until("an image", || world.run(&["snapshot", "list", "-o", "name"]).expect(EXIT_DONE).lines().len() > 1);
     let made = world.run(&["emulator", "create", "--tenant", "acme", "--name", "one", "--wait"]);

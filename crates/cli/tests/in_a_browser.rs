@@ -234,8 +234,8 @@ import RFB from '/core/rfb.js';
 const state = (text) => { document.getElementById('state').textContent = text; };
 window.show = (url) => {
     const rfb = new RFB(document.getElementById('screen'), url);
-    rfb.addEventListener('connect', () => state('connected'));
-    rfb.addEventListener('disconnect', (event) => state('disconnected ' + event.detail.clean));
+    rfb.addEventListener('connect', () => state('live'));
+    rfb.addEventListener('disconnect', (event) => state('over'));
 };
 state('ready');
 </script>";
@@ -312,6 +312,7 @@ async fn a_page_shows_a_devices_display_and_a_click_is_a_touch() {
         if seen["status"] == "running" {
             break;
         }
+        assert_ne!(seen["status"], "failed", "{seen}");
     }
     let chromium = Chromium::start(&home.path().join("chromium")).await;
     chromium.open(&page).await;
@@ -320,9 +321,9 @@ async fn a_page_shows_a_devices_display_and_a_click_is_a_touch() {
     let ticket = ticket["ticket"].as_str().unwrap_or_else(|| panic!("{ticket}"));
     let url = format!("ws://{}/api/v1/emulators/{id}/display?ticket={ticket}", server.address);
     chromium.post("/execute/sync", json!({ "script": "window.show(arguments[0])", "args": [url] })).await;
-    chromium.shows("#state", "connected").await;
+    chromium.shows("#state", "live").await;
     // The picture is there when it holds more than one colour.
-    let colours = "const canvas = document.querySelector('canvas'); if (!canvas || !canvas.width) return 0;
+    let colours = "const canvas = document.querySelector('#screen canvas'); if (!canvas || !canvas.width) return 0;
         const seen = new Set(new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer));
         return seen.size;";
     let mut seen = Value::Null;
@@ -363,9 +364,15 @@ async fn a_page_shows_a_devices_display_and_a_click_is_a_touch() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     adb(&["kill-server"]);
-    assert!(log.contains("touch [120, 200]"), "{log}");
+    let script = "const place = document.querySelector('#screen canvas').getBoundingClientRect();
+        return [Math.round(120 - place.left), Math.round(200 - place.top)];";
+    let wanted = chromium.post("/execute/sync", json!({ "script": script, "args": [] })).await;
+    let touch = log.rsplit_once("touch [").expect("a touch").1.split(']').next().unwrap_or_default();
+    let touch: Vec<i64> = touch.split(", ").map(|number| number.parse().expect("a number")).collect();
+    let near = |which: usize| (touch[which] - wanted[which].as_i64().expect("a number")).abs() <= 2;
+    assert!(near(0) && near(1), "{touch:?} and not {wanted}");
     call("DELETE", &format!("/emulators/{id}"), json!({})).await;
-    chromium.shows("#state", "disconnected").await;
+    chromium.shows("#state", "over").await;
     chromium.end().await;
     server.stop().await;
 }

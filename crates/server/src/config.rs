@@ -123,6 +123,8 @@ settings! {
     simulated, "devices.simulated": bool = "false";
     /// The first device's loopback address, from 127.80.0.1 on; another server on the same machine needs others.
     first_address, "devices.first_address": DeviceAddress = "127.80.0.1";
+    /// Address of whoever plays ADB and the display of simulated devices; without one, they say again what they are told.
+    simulated_peer, "devices.simulated_peer": Option<SocketAddr> = "";
     /// How long a device may take to come up.
     boot_deadline, "devices.boot_seconds": Seconds<1, 3600> = "120";
     /// Emulators that one tenant may have, parked ones included.

@@ -83,8 +83,8 @@ pub struct Simulation {
 
 impl Simulation {
     /// Must be called within a runtime.
-    pub fn new(clock: Arc<dyn Clock>) -> Self {
-        let host = SimulatedHostSettings { clock, ..SimulatedHostSettings::default() };
+    pub fn new(clock: Arc<dyn Clock>, peer: Option<SocketAddr>) -> Self {
+        let host = SimulatedHostSettings { clock, peer, ..SimulatedHostSettings::default() };
         let pool = SimulatedPool::new(SimulatedPoolSettings::default());
         Simulation { host: SimulatedHost::new(host), pool: Arc::new(pool) }
     }
@@ -157,7 +157,8 @@ fn devices(config: &Config, world: &World) -> anyhow::Result<Devices> {
     };
     if config.simulated {
         let simulation = world.simulation.clone();
-        let Simulation { host, pool } = simulation.unwrap_or_else(|| Simulation::new(world.clock.clone()));
+        let made = || Simulation::new(world.clock.clone(), config.simulated_peer);
+        let Simulation { host, pool } = simulation.unwrap_or_else(made);
         return Ok(Devices::new(Arc::new(host), pool, settings));
     }
     let host = QemuSettings {

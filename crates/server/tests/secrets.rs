@@ -8,7 +8,7 @@ mod world;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
@@ -237,6 +237,10 @@ impl Stage {
             "100000",
             "--limits-body-bytes",
             "2048",
+            "--devices-simulated",
+            "true",
+            "--devices-images",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../image"),
         ];
         let shown = paddockd().arg("config").args(flags).output().expect("output");
         assert!(shown.status.success(), "{shown:?}");
@@ -517,6 +521,37 @@ impl Stage {
         self.call("DELETE", &format!("/api/v1/api_keys/{id}"), &admin, None).await.expect(204);
     }
 
+    async fn tickets(&mut self) {
+        let admin = self.admin.clone();
+        let tenant = self.call("POST", "/api/v1/tenants", &admin, Some(json!({ "name": "devices" }))).await;
+        let body = json!({ "tenantId": tenant.expect(201).id() });
+        let mut made = self.call("POST", "/api/v1/emulators?wait=10", &admin, Some(body.clone())).await;
+        for _ in 0..100 {
+            if made.status == 201 {
+                break;
+            }
+            // The image comes in a moment after the start.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            made = self.call("POST", "/api/v1/emulators?wait=10", &admin, Some(body.clone())).await;
+        }
+        let emulator = format!("/api/v1/emulators/{}", made.expect(201).id());
+        for channel in ["adb", "display", "logs"] {
+            let path = format!("{emulator}/tickets");
+            let answer =
+                self.call("POST", &path, &admin, Some(json!({ "channel": channel }))).await.expect(201);
+            let ticket = answer.json()["ticket"].as_str().expect("a ticket").to_owned();
+            self.hunt.keep(&format!("ticket for {channel}"), &ticket);
+            // Right, then used up; what is wrong is said without it.
+            for path in ["display", "adb/proxy", "adb/proxy"] {
+                let url = self.daemon.url(&format!("{emulator}/{path}?ticket={ticket}"));
+                let request = self.clients[0].get(url);
+                let answer = self.send("a stream", request).await;
+                assert!(matches!(answer.status.as_u16(), 400 | 401), "{answer:?}");
+            }
+        }
+        self.look_at_database("tickets").await;
+    }
+
     async fn identity_provider(&mut self) {
         let mut given = None;
         for good in [false, true] {
@@ -751,6 +786,7 @@ async fn hunt_on(on: On) {
     stage.programs(&mut browser).await;
     stage.machines(&mut browser).await;
     stage.api_keys().await;
+    stage.tickets().await;
     stage.identity_provider().await;
     stage.credentials().await;
     stage.faulty_requests().await;
@@ -799,6 +835,7 @@ const NAMED_LIKE_SECRETS: &[(&str, &str)] = &[
     // Told once, to who has made it.
     ("ApiKey", "key"),
     ("Invitation", "url"),
+    ("Ticket", "ticket"),
     // What OAuth gives to programs (RFC 6749, 8628), and what it tells about itself (RFC 8414).
     ("AuthorizationServer", "code_challenge_methods_supported"),
     ("AuthorizationServer", "token_endpoint"),
@@ -819,6 +856,7 @@ const NAMED_LIKE_SECRETS: &[(&str, &str)] = &[
     ("CheckError", "code"),
     ("StatusReason", "code"),
     ("AdbEndpoint", "webSocketUrl"),
+    ("DisplayEndpoint", "webSocketUrl"),
     ("Event", "code"),
     ("Fault", "code"),
     ("Obstacle", "code"),
@@ -828,7 +866,7 @@ const NAMED_LIKE_SECRETS: &[(&str, &str)] = &[
 #[test]
 fn answers_hold_no_secret_but_the_documented_ones() {
     const NAMES: &[&str] =
-        &["token", "secret", "password", "credential", "key", "code", "url", "digest", "hash"];
+        &["token", "secret", "password", "credential", "key", "code", "url", "digest", "hash", "ticket"];
     let contract = Contract::new();
     let mut found = BTreeSet::new();
     for (_, _, operation) in contract.operations() {

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use paddock_api::client::Client;
@@ -35,7 +36,7 @@ pub struct World {
     pub token: String,
     // Dropped in this order: the tasks end before their folder goes.
     runtime: Runtime,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 #[derive(Debug)]
@@ -63,7 +64,12 @@ impl World {
                 access_token::mint(&server.engine, admin.id, server.engine.now()).await.expect("a token");
             (server, token)
         });
-        World { server, token, runtime, _folder: folder }
+        World { server, token, runtime, folder }
+    }
+
+    /// Where the server keeps everything.
+    pub fn data(&self) -> &Path {
+        self.folder.path()
     }
 
     pub fn url(&self) -> String {

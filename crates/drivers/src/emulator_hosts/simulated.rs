@@ -4,6 +4,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use paddock_model::drivers::emulator_hosts::{
 use paddock_model::drivers::{DriverError, DriverResult, Retry};
 use paddock_model::emulators::EmulatorId;
 use paddock_model::ports::Clock;
+use tokio::net::TcpStream;
 use tokio::sync::{Notify, broadcast};
 
 use super::profile::Profile;
@@ -34,6 +36,8 @@ pub struct SimulatedHostSettings {
     pub crash_within: Duration,
     pub faults: FaultRates,
     pub clock: Arc<dyn Clock>,
+    /// Who plays the devices' channels; without one, whatever is said comes back.
+    pub peer: Option<SocketAddr>,
 }
 
 impl Default for SimulatedHostSettings {
@@ -44,6 +48,7 @@ impl Default for SimulatedHostSettings {
             crash_within: Duration::from_secs(60),
             faults: FaultRates::default(),
             clock: Arc::new(SystemClock::default()),
+            peer: None,
         }
     }
 }
@@ -361,6 +366,15 @@ impl EmulatorHost for SimulatedHost {
     async fn open(&self, emulator: EmulatorId, _channel: Channel) -> DriverResult<Box<dyn ByteStream>> {
         self.0.faults.strike("open a way into a device")?;
         self.present(emulator, |device| is_up(device, emulator))?;
+        if let Some(peer) = self.0.settings.peer {
+            let unreachable = |error| {
+                DriverError::new(Retry::Soon, "channel_closed", format!("nobody plays {emulator} at {peer}"))
+                    .with_cause(error)
+            };
+            let stream = TcpStream::connect(peer).await.map_err(unreachable)?;
+            let _ = stream.set_nodelay(true);
+            return Ok(Box::new(stream));
+        }
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         let (mut reader, mut writer) = tokio::io::split(theirs);
         tokio::spawn(async move { tokio::io::copy(&mut reader, &mut writer).await });

@@ -106,7 +106,7 @@ impl World {
         clock: Arc<ManualClock>,
         shown: Arc<dyn Clock>,
     ) -> World {
-        let simulation = Simulation::new(shown.clone());
+        let simulation = Simulation::new(shown.clone(), None);
         let world = wiring::World {
             simulation: Some(simulation.clone()),
             clock: shown,
