@@ -3,6 +3,7 @@
 use paddock_model::emulators::EmulatorId;
 use paddock_model::layers::{DiskId, LayerId};
 use paddock_model::tenants::TenantId;
+use uuid::Uuid;
 
 use crate::row::{FromRow, Row};
 use crate::{Result, Tx, args};
@@ -14,7 +15,8 @@ const FIND: &str = "
     SELECT id, emulator, layer FROM disks WHERE id = $1";
 
 const BY_TENANT: &str = "
-    SELECT disks.id, emulators.tenant FROM disks JOIN emulators ON emulators.id = disks.emulator";
+    SELECT disks.id, emulators.tenant FROM disks JOIN emulators ON emulators.id = disks.emulator
+    WHERE disks.id > $1 ORDER BY disks.id LIMIT $2";
 
 const INSERT: &str = "
     INSERT INTO disks (id, emulator, layer) VALUES ($1, $2, $3)";
@@ -37,9 +39,10 @@ pub async fn find(tx: &mut Tx, id: DiskId) -> Result<Option<Disk>> {
     tx.row(FIND, args![id]).await
 }
 
-/// Whose disks they are.
-pub async fn by_tenant(tx: &mut Tx) -> Result<Vec<(DiskId, TenantId)>> {
-    tx.rows(BY_TENANT, &[]).await
+/// Whose disks they are, a part at a time.
+pub async fn by_tenant(tx: &mut Tx, after: Option<DiskId>, most: i64) -> Result<Vec<(DiskId, TenantId)>> {
+    let after = after.map_or(Uuid::nil(), |id| id.0);
+    tx.rows(BY_TENANT, args![after, most]).await
 }
 
 pub async fn insert(tx: &mut Tx, disk: &Disk) -> Result<()> {
