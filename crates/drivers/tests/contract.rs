@@ -15,6 +15,7 @@ use paddock_model::drivers::Retry;
 use paddock_model::drivers::disk_pools::{DiskPool, Integrity, LayerSource, Volume};
 use paddock_model::drivers::emulator_hosts::{Channel, Consistency, EmulatorHost, Launch, Switch};
 use paddock_model::layers::{DiskId, LayerId};
+use ring::digest::{Context, SHA256};
 use tokio::io::AsyncWriteExt;
 use world::{Folder, disk, emulator, images, is_ready, launch, layer, open_host, until};
 
@@ -146,6 +147,7 @@ sentences!(pools, qcow2_pool, simulated_pool:
     a_disk_is_made_once_and_stays_on_its_layer,
     no_disk_stands_on_what_is_not_there,
     a_layer_in_quarantine_carries_no_new_disk,
+    a_layer_is_read_in_pieces_and_they_make_its_digest,
     a_layer_is_verified_against_its_digest,
     what_is_removed_is_gone_and_may_be_removed_again,
     strangers_are_told_of_and_left_alone,
@@ -206,6 +208,33 @@ async fn no_disk_stands_on_what_is_not_there(world: Pool) {
 
     assert_eq!((refused.code, refused.retry), ("layer_missing", Retry::Later));
     assert!(world.pool.list().await.expect("listed").disks.is_empty());
+}
+
+async fn a_layer_is_read_in_pieces_and_they_make_its_digest(world: Pool) {
+    let below = layer();
+    let facts = world.pool.ensure_layer(below, &world.source).await.expect("a layer");
+
+    let mut context = Context::new(&SHA256);
+    let mut at = 0;
+    loop {
+        let piece = world.pool.read_layer(below, at, 100_000).await.expect("a piece");
+        if piece.is_empty() {
+            break;
+        }
+        at += piece.len() as u64;
+        context.update(&piece);
+    }
+
+    let digits: String = context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(digits, facts.digest);
+    assert_eq!(world.pool.read_layer(layer(), 0, 1).await.expect_err("no layer").code, "layer_missing");
+    for (layer, digest, expected) in [
+        (below, facts.digest.as_str(), Integrity::Sound),
+        (below, "another", Integrity::Altered),
+        (layer(), facts.digest.as_str(), Integrity::Missing),
+    ] {
+        assert_eq!(world.pool.glance_at_layer(layer, digest).await.expect("looked at"), expected);
+    }
 }
 
 async fn a_layer_in_quarantine_carries_no_new_disk(world: Pool) {

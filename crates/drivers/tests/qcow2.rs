@@ -535,12 +535,16 @@ async fn an_altered_and_a_broken_layer_are_told_apart() {
         world.pool.ensure_layer(id, &LayerSource::File(images().join("phone.qcow2"))).await.expect("taken");
     let path = world.layer_file(id);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode");
+    let open = world.pool.glance_at_layer(id, &facts.digest).await.expect("looked at");
+    assert!(matches!(&open, Integrity::Broken(how) if how.contains("600")), "{open:?}");
     let length = fs::metadata(&path).expect("a file").len();
     let file = fs::File::options().write(true).open(&path).expect("a file");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).expect("a mode");
 
     file.write_all_at(b"x", length - 1).expect("written");
     assert_eq!(world.pool.verify_layer(id, &facts.digest).await.expect("looked at"), Integrity::Altered);
     file.set_len(1 << 20).expect("cut off");
+    assert_eq!(world.pool.glance_at_layer(id, &facts.digest).await.expect("looked at"), Integrity::Altered);
     let broken = world.pool.verify_layer(id, &facts.digest).await.expect("looked at");
     assert!(matches!(&broken, Integrity::Broken(how) if how.contains("outside the file")), "{broken:?}");
 }

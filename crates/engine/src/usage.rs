@@ -42,9 +42,8 @@ pub struct Measured {
 /// Looks at every file of the pool, and at nothing in it but its header.
 pub async fn measure(engine: &Engine, pool: &dyn DiskPool) -> Result<Measured> {
     let contents = pool.list().await.map_err(|error| Error::internal(error).context("look into the pool"))?;
-    let mut tx = engine.store.read().await?;
-    let snapshots = snapshots::count_per_layer(&mut tx).await?;
-    let owners: HashMap<DiskId, TenantId> = disks::by_tenant(&mut tx).await?.into_iter().collect();
+    let snapshots = snapshots::count_per_layer(&mut engine.store.read().await?).await?;
+    let owners = owners(engine).await?;
     let mut measured = Measured { figures: figures(&contents, &snapshots), ..Measured::default() };
     for disk in &contents.disks {
         measured.of_disks.insert(disk.id, disk.allocated_bytes);
@@ -53,6 +52,20 @@ pub async fn measure(engine: &Engine, pool: &dyn DiskPool) -> Result<Measured> {
         }
     }
     Ok(measured)
+}
+
+/// In parts, so that nobody waits for long.
+async fn owners(engine: &Engine) -> Result<HashMap<DiskId, TenantId>> {
+    const A_PART: i64 = 1000;
+    let mut owners = HashMap::new();
+    let mut after = None;
+    loop {
+        let part = disks::by_tenant(&mut engine.store.read().await?, after, A_PART).await?;
+        let Some((last, _)) = part.last() else { return Ok(owners) };
+        after = Some(*last);
+        owners.extend(part);
+        tokio::task::yield_now().await;
+    }
 }
 
 fn figures(contents: &PoolContents, snapshots: &[(LayerId, i64)]) -> Figures {

@@ -85,6 +85,8 @@ struct World<'a> {
     yard: Yard<'a>,
     tenant: String,
     keys: u32,
+    /// Whether the devices die with the daemon, as when the power goes.
+    power_cut: bool,
     /// Every emulator that ever was.
     made: std::collections::BTreeSet<String>,
 }
@@ -94,7 +96,14 @@ impl<'a> World<'a> {
         let kills = Kills::new(data);
         let yard = Yard::open_as(data, &[], &kills.environment());
         let tenant = yard.tenant("acme").await;
-        World { data, kills, yard, tenant, keys: 0, made: Default::default() }
+        World { data, kills, yard, tenant, keys: 0, power_cut: false, made: Default::default() }
+    }
+
+    fn kill_devices(&self, text: &str) {
+        for process in self.data.processes(text) {
+            // It may have ended by itself.
+            let _ = Command::new("kill").args(["-9", &process]).output().expect("kill");
+        }
     }
 
     fn is_dead(&mut self) -> bool {
@@ -105,6 +114,9 @@ impl<'a> World<'a> {
         self.kills.disarm();
         let _ = self.yard.daemon.child.kill();
         let _ = self.yard.daemon.child.wait();
+        if self.power_cut {
+            self.kill_devices("");
+        }
         self.yard = Yard::open_as(self.data, &[], &self.kills.environment());
     }
 
@@ -164,6 +176,22 @@ impl<'a> World<'a> {
         }
     }
 
+    /// A device that had begun to run has failed with the power; one that had not, runs.
+    async fn runs_or_failed(&self, id: &str) {
+        let started = Instant::now();
+        loop {
+            let seen = self.yard.call("GET", &format!("{EMULATORS}/{id}/status"), None).await;
+            let runs = self.data.processes(id).len() == 1;
+            match (seen["status"].as_str(), seen["statusReason"]["code"].as_str()) {
+                (Some("failed"), Some("lost")) => return,
+                (Some("provisioning" | "running"), _) if runs => return,
+                _ => {}
+            }
+            assert!(started.elapsed() < Duration::from_secs(90), "{seen}, {}", self.kills.last());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     async fn is_clean(&self) {
         let left = self.yard.call("GET", EMULATORS, None).await;
         assert_eq!(left["items"], json!([]), "{}", self.kills.last());
@@ -197,6 +225,7 @@ async fn deploying_and_deleting_survive_a_kill_at_every_step() {
     let begun = Instant::now();
     while deploying || deleting {
         steps += 1;
+        world.power_cut = steps % 4 == 3;
         let act = deploy(&world.tenant);
         let (made, killed) = world.ask(if deploying { steps } else { i64::MAX }, &act, "running").await;
         kills += u32::from(killed);
@@ -206,7 +235,11 @@ async fn deploying_and_deleting_survive_a_kill_at_every_step() {
         }
         let id = made["id"].as_str().expect("an id").to_owned();
         world.made.insert(id.clone());
-        world.runs(&id, 1, steps % 16 == 0).await;
+        if killed && world.power_cut {
+            world.runs_or_failed(&id).await;
+        } else {
+            world.runs(&id, 1, steps % 16 == 0).await;
+        }
         let listed = world.yard.call("GET", EMULATORS, None).await;
         assert_eq!(listed["items"].as_array().map(Vec::len), Some(1), "{}", world.kills.last());
         let (_, killed) =
@@ -233,9 +266,7 @@ async fn restarting_survives_a_kill_of_the_daemon_at_every_step_and_of_the_devic
     for steps in 1.. {
         // In most rounds the device is killed before it is up: then the restart has nothing to stop.
         if steps % 8 != 0 {
-            for process in data.processes(&id) {
-                Command::new("kill").args(["-9", &process]).status().expect("killed");
-            }
+            world.kill_devices(&id);
             world.yard.until(&id, "failed").await;
         }
         let (answer, killed) = world.ask(steps, &restart(&id), "running").await;

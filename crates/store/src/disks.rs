@@ -5,6 +5,7 @@ use paddock_model::emulators::EmulatorId;
 use paddock_model::layers::{DiskId, LayerId};
 use paddock_model::slug::Slug;
 use paddock_model::tenants::TenantId;
+use uuid::Uuid;
 
 use crate::row::{FromRow, Row};
 use crate::{Result, Tx, args, layers};
@@ -16,7 +17,8 @@ const FIND: &str = "
     SELECT id, emulator, layer, snapshot, created_at FROM disks WHERE id = $1";
 
 const BY_TENANT: &str = "
-    SELECT disks.id, emulators.tenant FROM disks JOIN emulators ON emulators.id = disks.emulator";
+    SELECT disks.id, emulators.tenant FROM disks JOIN emulators ON emulators.id = disks.emulator
+    WHERE disks.id > $1 ORDER BY disks.id LIMIT $2";
 
 const INSERT: &str = "
     INSERT INTO disks (id, emulator, layer, snapshot, created_at) VALUES ($1, $2, $3, $4, $5)";
@@ -58,9 +60,10 @@ pub async fn of_snapshot(tx: &mut Tx, snapshot: &Slug, most: i64) -> Result<Vec<
     tx.rows(OF_SNAPSHOT, args![snapshot, most]).await
 }
 
-/// Whose disks they are.
-pub async fn by_tenant(tx: &mut Tx) -> Result<Vec<(DiskId, TenantId)>> {
-    tx.rows(BY_TENANT, &[]).await
+/// Whose disks they are, a part at a time.
+pub async fn by_tenant(tx: &mut Tx, after: Option<DiskId>, most: i64) -> Result<Vec<(DiskId, TenantId)>> {
+    let after = after.map_or(Uuid::nil(), |id| id.0);
+    tx.rows(BY_TENANT, args![after, most]).await
 }
 
 /// One, and for a while two, where another takes over.

@@ -33,22 +33,26 @@ async fn run(engine: &Engine) -> Result<Report, Trouble> {
     }
     metrics::gauge!("paddock_disks_bytes").set(measured.figures.disk_bytes as f64);
 
-    let mut changed = 0;
-    let recorded = tenant_usage::list(&mut engine.store.read().await?).await?;
-    let mut tx = engine.store.begin().await?;
-    for (tenant, usage) in recorded {
+    let mut changes = Vec::new();
+    for (tenant, usage) in tenant_usage::list(&mut engine.store.read().await?).await? {
         let bytes = measured.of_tenants.remove(&tenant).unwrap_or_default();
         let bytes = (bytes + UNIT - 1) / UNIT * UNIT;
         if bytes != usage.disk_bytes {
-            tenant_usage::set_disk_bytes(&mut tx, tenant, bytes).await?;
-            changed += 1;
+            changes.push((tenant, bytes));
         }
     }
-    if changed > 0 {
+    if !changes.is_empty() {
+        let mut tx = engine.store.begin().await?;
+        for (tenant, bytes) in &changes {
+            tenant_usage::set_disk_bytes(&mut tx, *tenant, *bytes).await?;
+        }
         engine.commit(tx).await?;
     }
     devices.set_disk_bytes(measured.of_disks);
-    Ok(Report { changed, next: Some(next(begun, engine.now(), devices.settings.measure_every)) })
+    Ok(Report {
+        changed: changes.len() as u64,
+        next: Some(next(begun, engine.now(), devices.settings.measure_every)),
+    })
 }
 
 /// A pool so large that a look takes long is looked at less often: it costs no more than a twentieth of the time.

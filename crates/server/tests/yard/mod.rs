@@ -140,7 +140,7 @@ impl<'a> Yard<'a> {
         key: Option<&str>,
     ) -> Option<(u16, Value)> {
         let request = self.request(method, path);
-        let request = body.into_iter().fold(request, |request, body| request.json(body));
+        let request = body.into_iter().fold(request, reqwest::RequestBuilder::json);
         let request = key.into_iter().fold(request, |request, key| request.header("Idempotency-Key", key));
         let answer = request.send().await.ok()?;
         let (status, text) = (answer.status().as_u16(), answer.text().await.ok()?);
