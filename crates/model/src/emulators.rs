@@ -356,8 +356,9 @@ impl Emulator {
             }
             Phase::Exited { code, message } => (Seen::Exited, Some(Reason::new(code, message))),
         };
-        // Why it ends is known where its end was wanted; what it does meanwhile is no reason.
-        let known = self.failed_at.is_some() || self.wanted != Wanted::Running;
+        // Why it ends is known where its end was wanted; what it does meanwhile is no reason, nor what an earlier start did.
+        let past = observed.incarnation < self.incarnation;
+        let known = past || self.failed_at.is_some() || self.wanted != Wanted::Running;
         // Why a swap failed is of interest for as long as the device runs on its old disk.
         let swap = || self.reason.clone().filter(|reason| reason.code == SWAP_FAILED);
         let reason = if known { self.reason.clone() } else { reason.or_else(swap) };
