@@ -89,7 +89,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Row>> {
     let before = paddock.resident_megabytes()?;
     let mut idle = Vec::new();
     for _ in 0..IDLE {
-        let mut client = ours()?;
+        let mut client = ours().with_context(|| format!("after {} idle ones", idle.len()))?;
         client.ask(REPEAT, 0)?;
         idle.push(client);
     }
@@ -208,7 +208,10 @@ impl Client {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
-            client.stream.read_exact(&mut byte).context("an answer to the upgrade")?;
+            client
+                .stream
+                .read_exact(&mut byte)
+                .with_context(|| format!("an answer to the upgrade of {path}"))?;
             head.push(byte[0]);
         }
         ensure!(head.starts_with(b"HTTP/1.1 101"), "no WebSocket: {}", String::from_utf8_lossy(&head));
