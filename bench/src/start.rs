@@ -162,7 +162,7 @@ fn wait_until_up(folder: &Path) -> Result<()> {
             }
             heard.extend_from_slice(&piece[..length]);
             let text = String::from_utf8_lossy(&heard);
-            if text.lines().any(|line| is_ready(line)) {
+            if text.lines().any(is_ready) {
                 return Ok(());
             }
         }
