@@ -1,4 +1,4 @@
-//! What devices run on: a host, a pool of disks, and the limits of both.
+//! What devices run on: a host, a pool of disks, journals, and their limits.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -6,12 +6,16 @@ use std::time::Duration;
 
 use paddock_model::drivers::disk_pools::{DiskPool, PoolCapacity};
 use paddock_model::drivers::emulator_hosts::EmulatorHost;
+use paddock_model::drivers::journals::Journals;
 use paddock_model::{Error, Result, Timestamp};
 
-/// The outside world, as the engine sees it: two doors and some numbers.
+use crate::logs::Logs;
+
+/// The outside world, as the engine sees it: three doors and some numbers.
 pub struct Devices {
     pub host: Arc<dyn EmulatorHost>,
     pub pool: Arc<dyn DiskPool>,
+    pub(crate) logs: Logs,
     pub settings: Settings,
     /// As it was when it was last looked at.
     capacity: RwLock<Option<PoolCapacity>>,
@@ -32,8 +36,14 @@ pub struct Settings {
 }
 
 impl Devices {
-    pub fn new(host: Arc<dyn EmulatorHost>, pool: Arc<dyn DiskPool>, settings: Settings) -> Self {
-        Devices { host, pool, settings, capacity: RwLock::new(None), compared_at: Mutex::new(None) }
+    pub fn new(
+        host: Arc<dyn EmulatorHost>,
+        pool: Arc<dyn DiskPool>,
+        journals: Arc<dyn Journals>,
+        settings: Settings,
+    ) -> Self {
+        let logs = Logs::new(journals);
+        Devices { host, pool, logs, settings, capacity: RwLock::new(None), compared_at: Mutex::new(None) }
     }
 
     pub(crate) fn set_capacity(&self, capacity: PoolCapacity) {

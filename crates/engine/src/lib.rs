@@ -14,6 +14,7 @@ pub mod grants;
 pub mod groups;
 pub mod idempotency_keys;
 pub mod invitations;
+pub mod logs;
 pub mod members;
 pub mod passwords;
 pub mod permissions;

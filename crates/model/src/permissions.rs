@@ -49,6 +49,7 @@ relations! {
     CanUpdate = "can_update",
     CanView = "can_view",
     CanViewAudit = "can_view_audit",
+    CanViewLogs = "can_view_logs",
     CanViewMembers = "can_view_members",
     Holder = "holder",
     Member = "member",

@@ -18,6 +18,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "devices", script: include_str!("../migrations/0005_devices.sql") },
     Migration { name: "sign_in_failures", script: include_str!("../migrations/0006_sign_in_failures.sql") },
     Migration { name: "user_home", script: include_str!("../migrations/0007_user_home.sql") },
+    Migration { name: "logs", script: include_str!("../migrations/0011_logs.sql") },
 ];
 
 const JOURNAL: &str = "

@@ -14,7 +14,7 @@ use paddock_store::{disks, emulators};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
-use super::{Loop, Report, Trouble, delay};
+use super::{Loop, Report, Trouble, delay, logs};
 use crate::Engine;
 use crate::devices::Devices;
 use crate::emulators::{bury, update};
@@ -110,7 +110,7 @@ async fn look(engine: &Engine, devices: &Devices, id: EmulatorId) -> Result<bool
         if after == emulator {
             return Ok(false);
         }
-        match update(&mut tx, &emulator, after).await {
+        match update(&mut tx, &emulator, after, engine.now()).await {
             Ok(_) => {
                 engine.commit(tx).await?;
                 return Ok(true);
@@ -187,6 +187,9 @@ async fn take(engine: &Engine, devices: &Devices, emulator: &Emulator, step: Ste
             unchanged.with_observation(observed.as_ref(), now)
         }
         Step::Stop => {
+            devices.host.stop(emulator.id).await?;
+            // With the device goes what it has said.
+            logs::take_rest(engine, devices, emulator.id).await;
             devices.host.remove(emulator.id).await?;
             unchanged.with_observation(None, now)
         }
@@ -209,7 +212,7 @@ async fn take(engine: &Engine, devices: &Devices, emulator: &Emulator, step: Ste
         return Ok(());
     }
     let mut tx = engine.store.begin().await?;
-    update(&mut tx, emulator, after).await?;
+    update(&mut tx, emulator, after, now).await?;
     Ok(engine.commit(tx).await?)
 }
 
@@ -256,7 +259,7 @@ async fn put_off(engine: &Engine, emulator: &Emulator, error: DriverError) -> Re
         }
     };
     let mut tx = engine.store.begin().await?;
-    match update(&mut tx, emulator, after).await {
+    match update(&mut tx, emulator, after, now).await {
         Ok(_) => engine.commit(tx).await,
         // It is looked at again anyway.
         Err(error) if error.kind == Kind::Stale => Ok(()),

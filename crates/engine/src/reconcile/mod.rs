@@ -10,6 +10,7 @@ pub mod idempotency_keys;
 pub mod images;
 pub mod layers;
 mod lease;
+pub mod logs;
 pub mod relation_changes;
 mod runner;
 pub mod sign_ins;
@@ -36,6 +37,7 @@ pub const LOOPS: &[Loop] = &[
     idempotency_keys::LOOP,
     images::LOOP,
     layers::LOOP,
+    logs::LOOP,
     relation_changes::LOOP,
     sign_ins::LOOP,
     signing_keys::LOOP,
