@@ -33,6 +33,8 @@ pub struct Settings {
     pub quota_memory_bytes: i64,
     /// Above this much of the pool, nothing new is put into it.
     pub critical_percent: i64,
+    /// Open to one caller at once.
+    pub streams_per_caller: usize,
 }
 
 impl Devices {

@@ -301,17 +301,21 @@ fn require_action(emulator: &Emulator, action: Action) -> Result<()> {
     if status.actions().contains(&action) {
         return Ok(());
     }
+    Err(invalid_state(status, &format!("asked to {}", action.name())))
+}
+
+/// What cannot be done in this status, and what can.
+pub(crate) fn invalid_state(status: Status, what: &str) -> Error {
     let allowed: Vec<&str> = status.actions().iter().map(|action| action.name()).collect();
     let detail = format!(
-        "The emulator is {}; it cannot be asked to {} now. Allowed: {}.",
+        "The emulator is {}; it cannot be {what} now. Allowed: {}.",
         status.name(),
-        action.name(),
         if allowed.is_empty() { "nothing".to_owned() } else { allowed.join(", ") }
     );
     let problem = |code: &str, message: String| Problem { code: code.to_owned().into(), message };
     let mut problems = vec![problem("status", status.name().to_owned())];
     problems.extend(allowed.into_iter().map(|action| problem("allowed_action", action.to_owned())));
-    Err(Error::conflict("invalid_state", detail).with_problems(problems))
+    Error::conflict("invalid_state", detail).with_problems(problems)
 }
 
 fn require_within_quota(devices: &Devices, usage: Usage) -> Result<()> {

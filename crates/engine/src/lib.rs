@@ -23,6 +23,7 @@ mod secrets;
 pub mod sessions;
 pub mod signing_keys;
 pub mod snapshots;
+pub mod streams;
 pub mod tenants;
 pub mod tokens;
 pub mod users;
@@ -37,6 +38,7 @@ use paddock_store::{Store, Tx, relations};
 
 use crate::devices::Devices;
 use crate::permissions::Permissions;
+use crate::streams::Streams;
 
 pub use paddock_store::Location as DatabaseLocation;
 pub use secrets::Secret;
@@ -48,6 +50,7 @@ pub struct Engine {
     permissions: Arc<Permissions>,
     /// None for a process that only looks at the database.
     devices: Option<Arc<Devices>>,
+    streams: Arc<Streams>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     lifetimes: Lifetimes,
@@ -95,7 +98,15 @@ impl Engine {
         devices: Option<Arc<Devices>>,
     ) -> Result<Engine, CannotOpen> {
         let permissions = Permissions::load(&store).await.map_err(CannotOpen)?;
-        Ok(Engine { store, permissions, devices, clock, random, lifetimes: Lifetimes::default() })
+        Ok(Engine {
+            store,
+            permissions,
+            devices,
+            streams: Arc::default(),
+            clock,
+            random,
+            lifetimes: Lifetimes::default(),
+        })
     }
 
     /// The same engine, where what a sign-in gives lives as long as this says.

@@ -20,6 +20,7 @@ use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result, Timestamp};
 use paddock_store::relations::Change;
 use paddock_store::{Store, Tx, Watch, relations};
+use tokio::sync::watch;
 
 use crate::Engine;
 
@@ -29,6 +30,8 @@ pub(crate) struct Permissions {
     known: RwLock<Known>,
     /// One reads for all who wait: those who committed together would each read what the others have.
     reading: tokio::sync::Mutex<()>,
+    /// Tells of a revision once it decides.
+    revisions: watch::Sender<i64>,
 }
 
 #[derive(Default)]
@@ -40,9 +43,13 @@ struct Known {
 impl Permissions {
     pub async fn load(store: &Store) -> paddock_store::Result<Arc<Self>> {
         let news = store.watch(&["relations"]);
-        let known = RwLock::new(read_all(&mut store.read().await?).await?);
-        let permissions =
-            Arc::new(Permissions { store: store.clone(), known, reading: tokio::sync::Mutex::default() });
+        let known = read_all(&mut store.read().await?).await?;
+        let permissions = Arc::new(Permissions {
+            store: store.clone(),
+            revisions: watch::Sender::new(known.revision),
+            known: RwLock::new(known),
+            reading: tokio::sync::Mutex::default(),
+        });
         let told = Arc::downgrade(&permissions);
         store.tell_relations(move |changes| {
             if let Some(permissions) = told.upgrade() {
@@ -83,6 +90,9 @@ impl Permissions {
         if all.revision > known.revision {
             *known = all;
         }
+        let revision = known.revision;
+        drop(known);
+        self.tell(revision);
     }
 
     /// Applies what has changed since.
@@ -112,6 +122,22 @@ impl Permissions {
             }
             known.revision = change.revision;
         }
+        let revision = known.revision;
+        drop(known);
+        self.tell(revision);
+    }
+
+    fn tell(&self, revision: i64) {
+        self.revisions.send_if_modified(|told| {
+            let news = revision > *told;
+            *told = revision.max(*told);
+            news
+        });
+    }
+
+    /// Wakes when permissions may have changed, and only after they have.
+    pub fn revisions(&self) -> watch::Receiver<i64> {
+        self.revisions.subscribe()
     }
 
     fn known(&self) -> RwLockReadGuard<'_, Known> {

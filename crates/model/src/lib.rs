@@ -29,6 +29,7 @@ pub mod sign_in_failures;
 pub mod signing_keys;
 pub mod slug;
 pub mod snapshots;
+pub mod streams;
 pub mod subjects;
 pub mod tenants;
 pub mod tokens;

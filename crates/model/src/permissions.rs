@@ -33,6 +33,7 @@ macro_rules! relations {
 relations! {
     Admin = "admin",
     Auditor = "auditor",
+    CanConnectAdb = "can_connect_adb",
     CanCreateDevice = "can_create_device",
     CanCreateEmulator = "can_create_emulator",
     CanCreateTenant = "can_create_tenant",

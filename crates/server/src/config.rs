@@ -109,6 +109,8 @@ settings! {
     body_time, "limits.body_seconds": Seconds<1, 3600> = "20";
     /// How long a client may refuse to take the answer before it is cut off.
     stall_time, "limits.stall_seconds": Seconds<1, 3600> = "30";
+    /// Streams (ADB, display, logs) that one caller may have open at once on one server.
+    streams_per_caller, "limits.streams_per_caller": Whole<1, 1_000_000> = "20";
     /// Connections at once; more wait to be accepted.
     connections, "limits.connections": Whole<1, 1_000_000> = "10000";
     /// Folder with images that are brought in as platform snapshots and promoted roots: each *.profile.json in it.

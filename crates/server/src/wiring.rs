@@ -18,7 +18,7 @@ use paddock_drivers::emulator_hosts::simulated::{SimulatedHost, SimulatedHostSet
 use paddock_drivers::random::OsRandom;
 use paddock_engine::devices::{self, Devices};
 use paddock_engine::reconcile::{self, Loop, Runner};
-use paddock_engine::{DatabaseLocation, Engine, users};
+use paddock_engine::{DatabaseLocation, Engine, streams, users};
 use paddock_model::lifetimes::Lifetimes;
 use paddock_model::ports::{Clock, Random};
 use tokio::net::TcpListener;
@@ -116,6 +116,7 @@ fn devices(config: &Config, world: &World) -> anyhow::Result<Devices> {
         quota_emulators: config.quota_emulators.0 as i64,
         quota_memory_bytes: config.quota_memory.0 as i64,
         critical_percent: config.pool_critical.0 as i64,
+        streams_per_caller: config.streams_per_caller.0 as usize,
     };
     if config.simulated {
         let host = SimulatedHostSettings { clock: world.clock.clone(), ..SimulatedHostSettings::default() };
@@ -254,6 +255,8 @@ impl Server {
         self.draining.cancel();
         tokio::time::sleep(self.delay).await;
         self.stop.cancel();
+        // Before the threads end on which they live.
+        streams::close(&self.engine, self.grace).await;
         while self.listeners.join_next().await.is_some() {}
         self.chores.shutdown().await;
         self.runner.stop(self.grace).await;
@@ -346,5 +349,10 @@ fn describe() {
     metrics::describe_gauge!("paddock_pool_capacity_bytes", "How much a disk pool holds.");
     metrics::describe_gauge!("paddock_pool_used_bytes", "How much of a disk pool its own files take.");
     metrics::describe_gauge!("paddock_pool_free_bytes", "How much room a disk pool has left.");
+    metrics::describe_gauge!("paddock_streams_open", "Streams that are open, by channel.");
+    metrics::describe_counter!(
+        "paddock_streams_ended_total",
+        "Streams that had to end, by channel and reason."
+    );
     metrics::describe_gauge!("paddock_build_info", "1; the labels say which build this is.");
 }

@@ -8,6 +8,7 @@ use paddock_model::emulators::{
 use paddock_model::page::{Page, PageRequest};
 use paddock_model::scopes::Scope;
 use paddock_model::slug::Slug;
+use paddock_model::streams::Standing;
 use paddock_model::subjects::Subject;
 use paddock_model::tenants::TenantId;
 use uuid::Uuid;
@@ -57,6 +58,13 @@ const DELETE: &str = "
 
 const NAMES: &str = "
     SELECT name FROM emulators WHERE tenant = $1 AND terminated_at IS NULL ORDER BY name LIMIT $2";
+
+const STANDINGS: &str = "
+    SELECT id, wanted, incarnation, phase, phase_incarnation, failed_at, terminated_at FROM emulators";
+
+/// Its generation stays: it is no other than it was, somebody only uses it.
+const RECORD_USE: &str = "
+    UPDATE emulators SET active_at = $2 WHERE id = $1 AND active_at < $2 AND wanted = 'running'";
 
 const INSERT: &str = "
     INSERT INTO emulators (id, tenant, owner, name, labels, device_type, android_version, memory_bytes, cpus, snapshot,
@@ -154,6 +162,18 @@ pub async fn tombstones(tx: &mut Tx, oldest: Timestamp, most: i64) -> Result<Vec
 /// Forgets one that is gone.
 pub async fn delete(tx: &mut Tx, id: EmulatorId) -> Result<()> {
     tx.execute_one(DELETE, args![id]).await
+}
+
+/// How these stand, as far as it concerns their streams; those that are not there any more are left out.
+pub async fn standings(tx: &mut Tx, ids: &[EmulatorId]) -> Result<Vec<Standing>> {
+    let mut select = Select::new(STANDINGS);
+    select.one_of("id", ids.iter().map(|id| Value::Uuid(id.0)));
+    tx.rows_of(select.all()).await
+}
+
+/// Says that somebody uses it.
+pub async fn record_use(tx: &mut Tx, id: EmulatorId, now: Timestamp) -> Result<()> {
+    tx.execute(RECORD_USE, args![id, now]).await.map(drop)
 }
 
 /// The first few names in a tenant.
@@ -272,6 +292,20 @@ impl Select {
 
 fn ids(rows: Vec<(EmulatorId,)>) -> Vec<EmulatorId> {
     rows.into_iter().map(|(id,)| id).collect()
+}
+
+impl FromRow for Standing {
+    fn from_row(row: &mut Row) -> Result<Self> {
+        Ok(Standing {
+            id: row.take()?,
+            wanted: row.take_text(Wanted::parse)?,
+            incarnation: row.take()?,
+            seen: row.take_text(Seen::parse)?,
+            seen_incarnation: row.take()?,
+            failed: row.take_optional::<Timestamp>()?.is_some(),
+            terminated: row.take_optional::<Timestamp>()?.is_some(),
+        })
+    }
 }
 
 impl FromRow for Emulator {

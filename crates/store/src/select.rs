@@ -96,6 +96,11 @@ impl Select {
         }
     }
 
+    /// Everything that was asked for, in no order.
+    pub fn all(self) -> Finished {
+        Finished { sql: self.sql, args: self.args, scans: self.scans }
+    }
+
     /// Newest first, one row more than a page holds.
     pub fn page<K: Into<Value<'static>>>(
         mut self,
