@@ -9,13 +9,13 @@ use paddock_model::drivers::emulator_hosts::EmulatorHost;
 use paddock_model::drivers::journals::Journals;
 use paddock_model::{Error, Result, Timestamp};
 
-use crate::logs::Logs;
+use crate::feeds::Feeds;
 
 /// The outside world, as the engine sees it: three doors and some numbers.
 pub struct Devices {
     pub host: Arc<dyn EmulatorHost>,
     pub pool: Arc<dyn DiskPool>,
-    pub(crate) logs: Logs,
+    pub(crate) feeds: Feeds,
     pub settings: Settings,
     /// As it was when it was last looked at.
     capacity: RwLock<Option<PoolCapacity>>,
@@ -44,8 +44,8 @@ impl Devices {
         journals: Arc<dyn Journals>,
         settings: Settings,
     ) -> Self {
-        let logs = Logs::new(journals);
-        Devices { host, pool, logs, settings, capacity: RwLock::new(None), compared_at: Mutex::new(None) }
+        let feeds = Feeds::new(journals);
+        Devices { host, pool, feeds, settings, capacity: RwLock::new(None), compared_at: Mutex::new(None) }
     }
 
     pub(crate) fn set_capacity(&self, capacity: PoolCapacity) {

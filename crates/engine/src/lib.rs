@@ -10,6 +10,7 @@ pub mod device_authorizations;
 pub mod devices;
 pub mod doctor;
 pub mod emulators;
+pub mod feeds;
 pub mod grants;
 pub mod groups;
 pub mod idempotency_keys;

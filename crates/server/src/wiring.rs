@@ -15,6 +15,7 @@ use paddock_drivers::disk_pools::qcow2::Qcow2Pool;
 use paddock_drivers::disk_pools::simulated::{SimulatedPool, SimulatedPoolSettings};
 use paddock_drivers::emulator_hosts::qemu::{QemuHost, QemuSettings};
 use paddock_drivers::emulator_hosts::simulated::{SimulatedHost, SimulatedHostSettings};
+use paddock_drivers::journals::{FolderJournals, JournalSettings};
 use paddock_drivers::random::OsRandom;
 use paddock_engine::devices::{self, Devices};
 use paddock_engine::reconcile::{self, Loop, Runner};
@@ -35,6 +36,7 @@ use crate::http::conventions::peer::Proxies;
 use crate::http::conventions::rates::Rates;
 use crate::http::conventions::schemas::Schemas;
 use crate::http::health::Health;
+use crate::http::logs::Logs;
 use crate::http::meta::Build;
 use crate::http::sign_in::SignIn;
 use crate::http::{self, App, Parts};
@@ -118,11 +120,20 @@ fn devices(config: &Config, world: &World) -> anyhow::Result<Devices> {
         critical_percent: config.pool_critical.0 as i64,
         streams_per_caller: config.streams_per_caller.0 as usize,
     };
+    let journals = JournalSettings {
+        keep_bytes: config.logs_keep.0,
+        ..JournalSettings::in_folder(config.data.join("logs"))
+    };
+    let journals = Arc::new(FolderJournals::open(journals)?);
     if config.simulated {
-        let host = SimulatedHostSettings { clock: world.clock.clone(), ..SimulatedHostSettings::default() };
+        let host = SimulatedHostSettings {
+            clock: world.clock.clone(),
+            log_rate: config.simulated_log_rate.0,
+            ..SimulatedHostSettings::default()
+        };
         let host = Arc::new(SimulatedHost::new(host));
         let pool = Arc::new(SimulatedPool::new(SimulatedPoolSettings::default()));
-        return Ok(Devices::new(host, pool, settings));
+        return Ok(Devices::new(host, pool, journals, settings));
     }
     let host = QemuSettings {
         qemu_binary: config.qemu.clone(),
@@ -131,7 +142,7 @@ fn devices(config: &Config, world: &World) -> anyhow::Result<Devices> {
     };
     let host = Arc::new(QemuHost::open(host)?);
     let pool = Arc::new(Qcow2Pool::open("local", &config.data.join("disks"))?);
-    Ok(Devices::new(host, pool, settings))
+    Ok(Devices::new(host, pool, journals, settings))
 }
 
 /// The profiles of a folder of images, in the order of their names.
@@ -191,6 +202,7 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
             request_time: config.request_time.0,
             tls: config.tls_certificate.is_some(),
         },
+        logs: Logs { heartbeat: config.logs_heartbeat.0 },
         cross_origin: CrossOrigin(config.cors_origins.0.clone()),
         proxies: Proxies(config.trusted_proxies.0.clone()),
         rates: Rates::new(

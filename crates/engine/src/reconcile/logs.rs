@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Loop, Report, Trouble};
 use crate::Engine;
 use crate::devices::Devices;
-use crate::logs::Feed;
+use crate::feeds::Feed;
 
 pub const LOOP: Loop = Loop {
     name: "logs",
@@ -62,7 +62,7 @@ async fn run(engine: &Engine) -> Result<Report, Trouble> {
         changed += changes.len() as u64;
         let mut told = Vec::new();
         for of_one in changes.chunk_by(|one, other| one.emulator == other.emulator) {
-            let feed = devices.logs.feed(of_one[0].emulator).await?;
+            let feed = devices.feeds.feed(of_one[0].emulator).await?;
             feed.append(|head| lifecycle(head, of_one)).await?;
             told.extend(of_one.last().map(|last| (last.emulator, last.generation)));
         }
@@ -74,10 +74,10 @@ async fn run(engine: &Engine) -> Result<Report, Trouble> {
         engine.commit(tx).await?;
     }
     let now = engine.now();
-    let compared_at = *devices.logs.compared_at.lock().unwrap_or_else(PoisonError::into_inner);
+    let compared_at = *devices.feeds.compared_at.lock().unwrap_or_else(PoisonError::into_inner);
     if compared_at.is_none_or(|at| now >= at + COMPARED_EVERY) {
         changed += forget(engine, devices).await?;
-        *devices.logs.compared_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        *devices.feeds.compared_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
     }
     Ok(Report { changed, ..Report::default() })
 }
@@ -97,9 +97,9 @@ fn lifecycle(head: &Head, changes: &[Change]) -> Option<(Vec<Record>, Marks)> {
 /// A journal is kept as long as its emulator can be asked for.
 async fn forget(engine: &Engine, devices: &Devices) -> Result<u64, Trouble> {
     let mut forgotten = 0;
-    for id in devices.logs.journals.list().await? {
+    for id in devices.feeds.journals.list().await? {
         if emulators::find_any(&mut engine.store.read().await?, id).await?.is_none() {
-            devices.logs.journals.remove(id).await?;
+            devices.feeds.journals.remove(id).await?;
             forgotten += 1;
         }
     }
@@ -190,7 +190,7 @@ async fn attend(
 ) -> DriverResult<bool> {
     changes.borrow_and_update();
     let Some(observed) = devices.host.observe(id).await? else { return Ok(false) };
-    let feed = devices.logs.feed(id).await?;
+    let feed = devices.feeds.feed(id).await?;
     let listener = Listener { engine, devices, id, feed: &feed };
     listener.tell_uncertainty().await?;
     listener.take_consoles_until(observed.incarnation).await?;
@@ -234,7 +234,7 @@ async fn attend(
 pub(super) async fn take_rest(engine: &Engine, devices: &Devices, id: EmulatorId) {
     let rest = async {
         let Some(observed) = devices.host.observe(id).await? else { return Ok(()) };
-        let feed = devices.logs.feed(id).await?;
+        let feed = devices.feeds.feed(id).await?;
         let listener = Listener { engine, devices, id, feed: &feed };
         listener.take_consoles_until(observed.incarnation + 1).await?;
         // Whoever reads its log comes to the end by himself.

@@ -169,7 +169,7 @@ fn patience(query: &Wait) -> Option<Duration> {
 }
 
 /// A text that is no id names an emulator that does not exist.
-fn read_id(text: &str) -> Result<EmulatorId> {
+pub(super) fn read_id(text: &str) -> Result<EmulatorId> {
     EmulatorId::parse(text).ok_or_else(|| Error::not_found("emulator"))
 }
 
@@ -262,7 +262,7 @@ fn wire_live(live: devices::DeviceState, emulator: &model::Emulator) -> LiveStat
     }
 }
 
-fn wire_reason(reason: model::Reason) -> StatusReason {
+pub(super) fn wire_reason(reason: model::Reason) -> StatusReason {
     StatusReason { code: reason.code, message: reason.message }
 }
 
@@ -304,7 +304,7 @@ fn conditions(emulator: &model::Emulator) -> Vec<Condition> {
     ]
 }
 
-const fn wire_status(status: Status) -> EmulatorStatus {
+pub(super) const fn wire_status(status: Status) -> EmulatorStatus {
     match status {
         Status::Provisioning => EmulatorStatus::Provisioning,
         Status::Running => EmulatorStatus::Running,

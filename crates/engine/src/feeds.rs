@@ -1,0 +1,348 @@
+//! Feeds: where the journals of logs and their readers meet.
+//!
+//! Everything goes into the journal first. A reader is a position in it: what is new comes from memory, in pieces that all readers share,
+//! what is older from the journal. Nothing waits for a reader.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use bytes::Bytes;
+use paddock_model::drivers::journals::{Head, Journals, Place};
+use paddock_model::drivers::{DriverError, DriverResult};
+use paddock_model::emulators::EmulatorId;
+use paddock_model::logs::{Entry, Filter, Marks, Offset, Record};
+use paddock_model::{Error, Result, Timestamp};
+use tokio::sync::watch;
+
+/// What is new stays in memory for those who read along, up to so much an emulator; who is slower reads the journal.
+const RECENT_BYTES: usize = 256 << 10;
+/// What a record takes in memory besides its text.
+const RECORD_BYTES: usize = 160;
+
+/// The journals, and who reads along.
+pub(crate) struct Feeds {
+    pub journals: Arc<dyn Journals>,
+    feeds: Mutex<HashMap<EmulatorId, Weak<Feed>>>,
+    /// When journals were last compared with the emulators there are.
+    pub compared_at: Mutex<Option<Timestamp>>,
+}
+
+/// Where one emulator's journal and its readers meet.
+pub(crate) struct Feed {
+    emulator: EmulatorId,
+    journals: Arc<dyn Journals>,
+    /// One at a time finds out what is new and writes it down.
+    turn: tokio::sync::Mutex<()>,
+    /// Held by who reads the device's log.
+    pub logcat: tokio::sync::Mutex<()>,
+    recent: Mutex<Recent>,
+    /// What the next record will be called.
+    news: watch::Sender<Offset>,
+}
+
+#[derive(Default)]
+struct Recent {
+    batches: VecDeque<Arc<Batch>>,
+    bytes: usize,
+    ended: bool,
+}
+
+/// Records that were written together.
+#[derive(Debug)]
+pub struct Batch {
+    pub first: Offset,
+    pub records: Vec<Record>,
+    encoded: OnceLock<Bytes>,
+}
+
+impl Batch {
+    /// As it is sent, made once for everybody.
+    pub fn encoded(&self, encode: impl FnOnce(&Batch) -> Bytes) -> Bytes {
+        self.encoded.get_or_init(|| encode(self)).clone()
+    }
+
+    pub fn numbered(&self) -> impl Iterator<Item = (Offset, &Record)> {
+        self.records.iter().enumerate().map(|(index, record)| (self.first.plus(index as u64), record))
+    }
+
+    fn end(&self) -> Offset {
+        self.first.plus(self.records.len() as u64)
+    }
+
+    fn bytes(&self) -> usize {
+        let text = |record: &Record| match &record.entry {
+            Entry::Line(line) => line.text.len(),
+            Entry::Status { .. } | Entry::Lost { .. } => 0,
+        };
+        // Once as it is, once as it is sent.
+        self.records.iter().map(|record| 2 * (RECORD_BYTES + text(record))).sum()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Feeds {
+    pub fn new(journals: Arc<dyn Journals>) -> Self {
+        Feeds { journals, feeds: Mutex::default(), compared_at: Mutex::default() }
+    }
+
+    pub async fn feed(&self, emulator: EmulatorId) -> DriverResult<Arc<Feed>> {
+        if let Some(feed) = lock(&self.feeds).get(&emulator).and_then(Weak::upgrade) {
+            return Ok(feed);
+        }
+        let feed = {
+            let mut feeds = lock(&self.feeds);
+            if let Some(feed) = feeds.get(&emulator).and_then(Weak::upgrade) {
+                return Ok(feed);
+            }
+            if feeds.len() % 64 == 63 {
+                feeds.retain(|_, feed| feed.strong_count() > 0);
+            }
+            let feed = Arc::new(Feed {
+                emulator,
+                journals: self.journals.clone(),
+                turn: tokio::sync::Mutex::default(),
+                logcat: tokio::sync::Mutex::default(),
+                recent: Mutex::default(),
+                news: watch::Sender::new(Offset::default()),
+            });
+            feeds.insert(emulator, Arc::downgrade(&feed));
+            feed
+        };
+        feed.look().await?;
+        Ok(feed)
+    }
+}
+
+impl Feed {
+    pub async fn head(&self) -> DriverResult<Head> {
+        self.journals.head(self.emulator).await
+    }
+
+    /// Learns how far the journal goes.
+    async fn look(&self) -> DriverResult<Head> {
+        let head = self.head().await?;
+        lock(&self.recent).ended |= head.marks.ended;
+        self.news.send_if_modified(|next| {
+            let is_newer = head.next > *next;
+            *next = head.next.max(*next);
+            is_newer
+        });
+        Ok(head)
+    }
+
+    /// Writes down what `find` makes of where the journal stands, then tells the readers. Nothing is written for `None`.
+    pub async fn append(
+        &self,
+        find: impl FnOnce(&Head) -> Option<(Vec<Record>, Marks)>,
+    ) -> DriverResult<bool> {
+        let _turn = self.turn.lock().await;
+        let head = self.head().await?;
+        let Some((records, marks)) = find(&head) else { return Ok(false) };
+        let ended = marks.ended;
+        let (first, records) = self.journals.append(self.emulator, records, marks).await?;
+        let batch = Batch { first, records, encoded: OnceLock::new() };
+        let next = batch.end();
+        {
+            let mut recent = lock(&self.recent);
+            recent.ended |= ended;
+            if self.news.receiver_count() == 0 {
+                (recent.batches, recent.bytes) = (VecDeque::new(), 0);
+            } else if !batch.records.is_empty() {
+                recent.bytes += batch.bytes();
+                recent.batches.push_back(Arc::new(batch));
+                while recent.bytes > RECENT_BYTES
+                    && recent.batches.len() > 1
+                    && let Some(oldest) = recent.batches.pop_front()
+                {
+                    recent.bytes -= oldest.bytes();
+                }
+            }
+        }
+        self.news.send_replace(next);
+        Ok(true)
+    }
+
+    /// The batch in which this record is, if it is still in memory.
+    fn recent(&self, wanted: Offset) -> Option<Arc<Batch>> {
+        let recent = lock(&self.recent);
+        let at = recent.batches.partition_point(|batch| batch.end() <= wanted);
+        recent.batches.get(at).filter(|batch| batch.first <= wanted).cloned()
+    }
+}
+
+/// What a reader asks for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Request {
+    pub filter: Filter,
+    /// Whether to go on with what is new.
+    pub follow: bool,
+    /// Only so many of the lines that are there.
+    pub tail: Option<u64>,
+    /// The last record that the reader has; it goes on behind it.
+    pub after: Option<Offset>,
+}
+
+/// A position in an emulator's log.
+pub struct Reader {
+    feed: Arc<Feed>,
+    news: watch::Receiver<Offset>,
+    place: Place,
+    filter: Filter,
+    follow: bool,
+    /// Whether what is missing before the next record concerns the reader.
+    has_begun: bool,
+    /// Found behind a gap that had to be told first.
+    held: Vec<(Offset, Record)>,
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub enum Next {
+    /// All of it, the same for every reader.
+    Batch(Arc<Batch>),
+    /// What passed the filter.
+    Records(Vec<(Offset, Record)>),
+    /// So many were dropped from the journal before they were read; the last of them is named.
+    Gap {
+        dropped: u64,
+        last: Offset,
+    },
+    End(End),
+}
+
+/// Why a log ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The emulator is gone.
+    Terminated,
+    /// That is all there is, and nobody wants to wait.
+    Complete,
+}
+
+pub(crate) fn unreadable(error: DriverError) -> Error {
+    Error::internal(error).context("read a log")
+}
+
+/// Where the last lines that pass begin. Read backwards, a part at a time.
+async fn last_lines(feed: &Feed, wanted: u64, filter: &Filter) -> DriverResult<Offset> {
+    let mut end = feed.head().await?.next;
+    let mut missing = usize::try_from(wanted).unwrap_or(usize::MAX);
+    if missing == 0 {
+        return Ok(end);
+    }
+    for part in feed.journals.parts(feed.emulator).await? {
+        let (mut found, mut place) = (Vec::new(), Place { from: part, at: None });
+        loop {
+            let piece = feed.journals.read(feed.emulator, place).await?;
+            let passing = piece.records.iter().filter(|(offset, record)| {
+                *offset < end && matches!(record.entry, Entry::Line(_)) && filter.passes(record)
+            });
+            found.extend(passing.map(|(offset, _)| *offset));
+            if piece.records.last().is_none_or(|(offset, _)| *offset >= end) {
+                break;
+            }
+            place = piece.next;
+        }
+        if found.len() >= missing {
+            return Ok(found[found.len() - missing]);
+        }
+        missing -= found.len();
+        end = part;
+    }
+    Ok(Offset::default())
+}
+
+impl Reader {
+    pub(crate) async fn open(feed: Arc<Feed>, request: &Request) -> Result<Reader> {
+        let news = feed.news.subscribe();
+        // Whoever made the feed may not have looked yet.
+        let head = feed.look().await.map_err(unreadable)?;
+        let from = match (request.after, request.tail) {
+            // One that was never given out must not make its reader wait until it is.
+            (Some(after), _) => after.plus(1).min(head.next),
+            (None, Some(tail)) => last_lines(&feed, tail, &request.filter).await.map_err(unreadable)?,
+            (None, None) => Offset::default(),
+        };
+        Ok(Reader {
+            news,
+            place: Place { from, at: None },
+            filter: request.filter,
+            follow: request.follow,
+            has_begun: request.after.is_some(),
+            held: Vec::new(),
+            feed,
+        })
+    }
+
+    /// Waits for something that concerns the reader. May be dropped at any moment: nothing is lost by that.
+    pub async fn next(&mut self) -> Result<Next> {
+        loop {
+            // In this order: what is written after the look wakes us, and what was written before the end is found.
+            let written = *self.news.borrow_and_update();
+            let ended = lock(&self.feed.recent).ended;
+            if let Some(next) = self.advance(written).await? {
+                return Ok(next);
+            }
+            if ended {
+                return Ok(Next::End(End::Terminated));
+            }
+            if !self.follow {
+                return Ok(Next::End(End::Complete));
+            }
+            if self.news.changed().await.is_err() {
+                return Err(Error::internal("the log's feed is gone"));
+            }
+        }
+    }
+
+    /// Goes on until something passes; nothing at the end.
+    async fn advance(&mut self, written: Offset) -> Result<Option<Next>> {
+        loop {
+            if !self.held.is_empty() {
+                let held = std::mem::take(&mut self.held);
+                if let Some(next) = self.passing(held) {
+                    return Ok(Some(next));
+                }
+            }
+            if self.has_begun && self.place.from >= written {
+                return Ok(None);
+            }
+            if let Some(batch) = self.feed.recent(self.place.from) {
+                let whole = batch.first == self.place.from && self.filter == Filter::default();
+                let from = self.place.from;
+                self.place = Place { from: batch.end(), at: None };
+                self.has_begun = true;
+                if whole {
+                    return Ok(Some(Next::Batch(batch)));
+                }
+                let records =
+                    batch.numbered().filter(|(offset, record)| *offset >= from && self.filter.passes(record));
+                let records: Vec<_> = records.map(|(offset, record)| (offset, record.clone())).collect();
+                if records.is_empty() {
+                    continue;
+                }
+                return Ok(Some(Next::Records(records)));
+            }
+            let piece = self.feed.journals.read(self.feed.emulator, self.place).await.map_err(unreadable)?;
+            let Some((first, _)) = piece.records.first() else { return Ok(None) };
+            let missing = Offset(self.place.from.0.saturating_sub(1)).until(*first);
+            let last = Offset(first.0 - 1);
+            self.place = piece.next;
+            if std::mem::replace(&mut self.has_begun, true) && missing > 0 {
+                self.held = piece.records;
+                return Ok(Some(Next::Gap { dropped: missing, last }));
+            }
+            if let Some(next) = self.passing(piece.records) {
+                return Ok(Some(next));
+            }
+        }
+    }
+
+    fn passing(&self, mut records: Vec<(Offset, Record)>) -> Option<Next> {
+        records.retain(|(_, record)| self.filter.passes(record));
+        (!records.is_empty()).then_some(Next::Records(records))
+    }
+}
