@@ -35,7 +35,7 @@ impl Connection {
     }
 
     /// With the token that was given, or else the one of the sign-in.
-    pub async fn client(self) -> Result<Client, Failure> {
+    pub async fn client(&self) -> Result<Client, Failure> {
         let token = self.token().await?;
         self.client_with(token.as_deref())
     }
