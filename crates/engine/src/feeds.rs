@@ -15,9 +15,11 @@ use paddock_model::{Error, Result, Timestamp};
 use tokio::sync::watch;
 
 /// What is new stays in memory for those who read along, up to so much an emulator; who is slower reads the journal.
-const RECENT_BYTES: usize = 256 << 10;
+const RECENT_BYTES: usize = 1 << 20;
 /// What a record takes in memory besides its text.
 const RECORD_BYTES: usize = 160;
+/// Pieces of the journal that are kept for those who come back together.
+const OLDER_PIECES: usize = 8;
 
 /// The journals, and who reads along.
 pub(crate) struct Feeds {
@@ -36,6 +38,9 @@ pub(crate) struct Feed {
     /// Held by who reads the device's log.
     pub logcat: tokio::sync::Mutex<()>,
     recent: Mutex<Recent>,
+    /// What was read from the journal lately: those who come back together have missed the same. One at a time reads, so that
+    /// however many are behind, they take no more of the machine than one.
+    older: tokio::sync::Mutex<VecDeque<Arc<Batch>>>,
     /// What the next record will be called.
     news: watch::Sender<Offset>,
 }
@@ -47,11 +52,12 @@ struct Recent {
     ended: bool,
 }
 
-/// Records that were written together.
+/// Records that follow each other, at least one.
 #[derive(Debug)]
 pub struct Batch {
-    pub first: Offset,
-    pub records: Vec<Record>,
+    records: Vec<(Offset, Record)>,
+    /// Where to read on.
+    next: Place,
     encoded: OnceLock<Bytes>,
 }
 
@@ -61,12 +67,16 @@ impl Batch {
         self.encoded.get_or_init(|| encode(self)).clone()
     }
 
-    pub fn numbered(&self) -> impl Iterator<Item = (Offset, &Record)> {
-        self.records.iter().enumerate().map(|(index, record)| (self.first.plus(index as u64), record))
+    pub fn records(&self) -> &[(Offset, Record)] {
+        &self.records
     }
 
-    fn end(&self) -> Offset {
-        self.first.plus(self.records.len() as u64)
+    fn first(&self) -> Offset {
+        self.records.first().map_or(self.next.from, |(offset, _)| *offset)
+    }
+
+    fn holds(&self, wanted: Offset) -> bool {
+        self.first() <= wanted && wanted < self.next.from
     }
 
     fn bytes(&self) -> usize {
@@ -75,7 +85,7 @@ impl Batch {
             Entry::Status { .. } | Entry::Lost { .. } => 0,
         };
         // Once as it is, once as it is sent.
-        self.records.iter().map(|record| 2 * (RECORD_BYTES + text(record))).sum()
+        self.records.iter().map(|(_, record)| 2 * (RECORD_BYTES + text(record))).sum()
     }
 }
 
@@ -106,6 +116,7 @@ impl Feeds {
                 turn: tokio::sync::Mutex::default(),
                 logcat: tokio::sync::Mutex::default(),
                 recent: Mutex::default(),
+                older: tokio::sync::Mutex::default(),
                 news: watch::Sender::new(Offset::default()),
             });
             feeds.insert(emulator, Arc::downgrade(&feed));
@@ -143,13 +154,17 @@ impl Feed {
         let Some((records, marks)) = find(&head) else { return Ok(false) };
         let ended = marks.ended;
         let (first, records) = self.journals.append(self.emulator, records, marks).await?;
-        let batch = Batch { first, records, encoded: OnceLock::new() };
-        let next = batch.end();
+        let records: Vec<_> = (0..).map(|index| first.plus(index)).zip(records).collect();
+        let next = first.plus(records.len() as u64);
+        let batch = Batch { records, next: Place { from: next, at: None }, encoded: OnceLock::new() };
         {
             let mut recent = lock(&self.recent);
             recent.ended |= ended;
             if self.news.receiver_count() == 0 {
                 (recent.batches, recent.bytes) = (VecDeque::new(), 0);
+                if let Ok(mut older) = self.older.try_lock() {
+                    *older = VecDeque::new();
+                }
             } else if !batch.records.is_empty() {
                 recent.bytes += batch.bytes();
                 recent.batches.push_back(Arc::new(batch));
@@ -168,8 +183,26 @@ impl Feed {
     /// The batch in which this record is, if it is still in memory.
     fn recent(&self, wanted: Offset) -> Option<Arc<Batch>> {
         let recent = lock(&self.recent);
-        let at = recent.batches.partition_point(|batch| batch.end() <= wanted);
-        recent.batches.get(at).filter(|batch| batch.first <= wanted).cloned()
+        let at = recent.batches.partition_point(|batch| batch.next.from <= wanted);
+        recent.batches.get(at).filter(|batch| batch.holds(wanted)).cloned()
+    }
+
+    /// What the journal has from this place on; nothing at its end.
+    async fn older(&self, place: Place) -> DriverResult<Option<Arc<Batch>>> {
+        let mut older = self.older.lock().await;
+        if let Some(batch) = older.iter().find(|batch| batch.holds(place.from)) {
+            return Ok(Some(batch.clone()));
+        }
+        let piece = self.journals.read(self.emulator, place).await?;
+        if piece.records.is_empty() {
+            return Ok(None);
+        }
+        let batch = Arc::new(Batch { records: piece.records, next: piece.next, encoded: OnceLock::new() });
+        older.push_back(batch.clone());
+        if older.len() > OLDER_PIECES {
+            older.pop_front();
+        }
+        Ok(Some(batch))
     }
 }
 
@@ -195,7 +228,7 @@ pub struct Reader {
     /// Whether what is missing before the next record concerns the reader.
     has_begun: bool,
     /// Found behind a gap that had to be told first.
-    held: Vec<(Offset, Record)>,
+    held: Option<Arc<Batch>>,
 }
 
 /// What comes next.
@@ -272,7 +305,7 @@ impl Reader {
             filter: request.filter,
             follow: request.follow,
             has_begun: request.after.is_some(),
-            held: Vec::new(),
+            held: None,
             feed,
         })
     }
@@ -301,48 +334,44 @@ impl Reader {
     /// Goes on until something passes; nothing at the end.
     async fn advance(&mut self, written: Offset) -> Result<Option<Next>> {
         loop {
-            if !self.held.is_empty() {
-                let held = std::mem::take(&mut self.held);
-                if let Some(next) = self.passing(held) {
+            if let Some(batch) = self.held.take() {
+                if let Some(next) = self.take(batch) {
                     return Ok(Some(next));
                 }
+                continue;
             }
             if self.has_begun && self.place.from >= written {
                 return Ok(None);
             }
-            if let Some(batch) = self.feed.recent(self.place.from) {
-                let whole = batch.first == self.place.from && self.filter == Filter::default();
-                let from = self.place.from;
-                self.place = Place { from: batch.end(), at: None };
-                self.has_begun = true;
-                if whole {
-                    return Ok(Some(Next::Batch(batch)));
-                }
-                let records =
-                    batch.numbered().filter(|(offset, record)| *offset >= from && self.filter.passes(record));
-                let records: Vec<_> = records.map(|(offset, record)| (offset, record.clone())).collect();
-                if records.is_empty() {
-                    continue;
-                }
-                return Ok(Some(Next::Records(records)));
+            let from = self.place.from;
+            let batch = match self.feed.recent(from) {
+                Some(batch) => batch,
+                None => match self.feed.older(self.place).await.map_err(unreadable)? {
+                    Some(batch) => batch,
+                    None => return Ok(None),
+                },
+            };
+            let first = batch.first();
+            let dropped = Offset(from.0.saturating_sub(1)).until(first);
+            if std::mem::replace(&mut self.has_begun, true) && first > from && dropped > 0 {
+                self.place.from = first;
+                self.held = Some(batch);
+                return Ok(Some(Next::Gap { dropped, last: Offset(first.0 - 1) }));
             }
-            let piece = self.feed.journals.read(self.feed.emulator, self.place).await.map_err(unreadable)?;
-            let Some((first, _)) = piece.records.first() else { return Ok(None) };
-            let missing = Offset(self.place.from.0.saturating_sub(1)).until(*first);
-            let last = Offset(first.0 - 1);
-            self.place = piece.next;
-            if std::mem::replace(&mut self.has_begun, true) && missing > 0 {
-                self.held = piece.records;
-                return Ok(Some(Next::Gap { dropped: missing, last }));
-            }
-            if let Some(next) = self.passing(piece.records) {
+            if let Some(next) = self.take(batch) {
                 return Ok(Some(next));
             }
         }
     }
 
-    fn passing(&self, mut records: Vec<(Offset, Record)>) -> Option<Next> {
-        records.retain(|(_, record)| self.filter.passes(record));
-        (!records.is_empty()).then_some(Next::Records(records))
+    /// Goes behind a batch; returns what of it concerns the reader.
+    fn take(&mut self, batch: Arc<Batch>) -> Option<Next> {
+        let from = std::mem::replace(&mut self.place, batch.next).from;
+        if batch.first() >= from && self.filter == Filter::default() {
+            return Some(Next::Batch(batch));
+        }
+        let passing = batch.records.iter().filter(|(offset, record)| *offset >= from && self.filter.passes(record));
+        let passing: Vec<_> = passing.cloned().collect();
+        (!passing.is_empty()).then_some(Next::Records(passing))
     }
 }

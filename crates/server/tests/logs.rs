@@ -346,7 +346,7 @@ async fn open_streams(yard: &Yard) -> f64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_readers_that_do_not_read_harm_nobody_and_are_cut_off() {
     let folder = tempfile::tempdir().expect("a folder");
-    let flags = ["--devices-simulated-log-rate", "2000", "--limits-stall-seconds", "3"];
+    let flags = ["--devices-simulated-log-rate", "500", "--limits-stall-seconds", "3"];
     let yard = Yard::open(folder.path(), &flags);
     let id = yard.emulator().await;
     let (address, log) = (yard.daemon.address.clone(), path(&id, ""));
@@ -384,7 +384,8 @@ async fn a_thousand_readers_that_do_not_read_harm_nobody_and_are_cut_off() {
         started.elapsed(),
         (resident - before) / 1024
     );
-    assert!(slowest < Duration::from_secs(2), "{slowest:?}");
+    assert!(slowest < Duration::from_secs(3), "{slowest:?}");
+    assert!(lines > 500, "only {lines} lines in {:?}", started.elapsed());
     assert!(resident - before < 128 << 20, "{} KiB more memory", (resident - before) / 1024);
     drop(deaf);
     // Whoever was cut off comes again where it was.

@@ -362,6 +362,8 @@ impl Listener<'_> {
         let mut sure = mark.number == 0;
         let mut pending = Vec::new();
         loop {
+            // Without room for many, few are taken at a time.
+            pending.reserve(LONGEST_ENTRY);
             let read = stream.read_buf(&mut pending);
             let length = if sure {
                 read.await.map_err(broken)?

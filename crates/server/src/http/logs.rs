@@ -162,8 +162,8 @@ impl Events {
                     end => return Some(self.end(wire_end(end))),
                 },
                 next = self.reader.next() => return Some(match next {
-                    Ok(Next::Batch(batch)) => batch.encoded(|batch| encode(batch.numbered())),
-                    Ok(Next::Records(records)) => encode(records.iter().map(|(id, record)| (*id, record))),
+                    Ok(Next::Batch(batch)) => batch.encoded(|batch| encode(batch.records())),
+                    Ok(Next::Records(records)) => encode(&records),
                     Ok(Next::Gap { dropped, last }) => {
                         let gap = GapEvent { dropped: Some(dropped), source: None, dropped_bytes: None, incarnation: None };
                         let mut text = Vec::new();
@@ -196,9 +196,10 @@ impl Events {
     }
 }
 
-fn encode<'a>(records: impl Iterator<Item = (Offset, &'a Record)>) -> Bytes {
+fn encode(records: &[(Offset, Record)]) -> Bytes {
     let mut text = Vec::new();
     for (id, record) in records {
+        let id = *id;
         match wire(record) {
             LogStreamEvent::Log(log) => event(&mut text, Some(id), "log", &log),
             LogStreamEvent::Status(status) => event(&mut text, Some(id), "status", &status),

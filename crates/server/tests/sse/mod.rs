@@ -62,7 +62,7 @@ impl Reader {
             "GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nAccept: text/event-stream\r\n{resume}\r\n"
         );
         stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
-        let mut reader = Reader { stream, raw: Vec::new(), text: Vec::new(), closed: false, last };
+        let mut reader = Reader { stream, raw: Vec::with_capacity(64 << 10), text: Vec::new(), closed: false, last };
         let end = loop {
             if let Some(end) = find(&reader.raw, b"\r\n\r\n") {
                 break end;
@@ -95,6 +95,7 @@ impl Reader {
             if self.closed {
                 return Ok(None);
             }
+            self.raw.reserve(16 << 10);
             match timeout_at(until, self.stream.read_buf(&mut self.raw)).await {
                 Err(_) => return Err(()),
                 Ok(Ok(0) | Err(_)) => self.closed = true,
