@@ -57,7 +57,9 @@ const LEVELS: &[&str] = &["verbose", "debug", "info", "warn", "error", "fatal"];
 
 pub async fn run(id: &str, wanted: Logs, connection: &Connection, output: Output) -> Result<(), Failure> {
     if !output.is_table() && !output.is_json() {
-        return Err(Failure::Usage("a log is shown as lines, or with -o json as a document a line".to_owned()));
+        return Err(Failure::Usage(
+            "a log is shown as lines, or with -o json as a document a line".to_owned(),
+        ));
     }
     let mut client = connection.client().await?;
     let mut query = ReadLogs {
@@ -182,7 +184,8 @@ mod tests {
             pid: Some(7),
             buffer: Some("main".to_owned()),
         };
-        let console = LogEvent { source: LogSource::Console, tag: None, line: "up".to_owned(), ..log.clone() };
+        let console =
+            LogEvent { source: LogSource::Console, tag: None, line: "up".to_owned(), ..log.clone() };
         let gap = GapEvent { dropped: Some(3), source: None, dropped_bytes: None, incarnation: None };
         for (event, expected) in [
             (

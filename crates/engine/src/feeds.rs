@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use paddock_model::drivers::journals::{Head, Journals, Place};
@@ -16,6 +17,11 @@ use tokio::sync::watch;
 
 /// What is new stays in memory for those who read along, up to so much an emulator; who is slower reads the journal.
 const RECENT_BYTES: usize = 1 << 20;
+/// What is said within so long is written down, and told to readers, together.
+const SHORTEST_PACE: Duration = Duration::from_millis(10);
+const LONGEST_PACE: Duration = Duration::from_millis(250);
+/// What it may cost to tell one of them.
+const A_READER: Duration = Duration::from_micros(20);
 /// What a record takes in memory besides its text.
 const RECORD_BYTES: usize = 160;
 /// Pieces of the journal that are kept for those who come back together.
@@ -128,6 +134,12 @@ impl Feeds {
 }
 
 impl Feed {
+    /// How long to gather what is said before it is written down and told. To wake many readers costs time, so they are woken less often.
+    pub fn pace(&self) -> Duration {
+        let readers = u32::try_from(self.news.receiver_count()).unwrap_or(u32::MAX);
+        (A_READER * readers).clamp(SHORTEST_PACE, LONGEST_PACE)
+    }
+
     pub async fn head(&self) -> DriverResult<Head> {
         self.journals.head(self.emulator).await
     }
@@ -370,7 +382,8 @@ impl Reader {
         if batch.first() >= from && self.filter == Filter::default() {
             return Some(Next::Batch(batch));
         }
-        let passing = batch.records.iter().filter(|(offset, record)| *offset >= from && self.filter.passes(record));
+        let passing =
+            batch.records.iter().filter(|(offset, record)| *offset >= from && self.filter.passes(record));
         let passing: Vec<_> = passing.cloned().collect();
         (!passing.is_empty()).then_some(Next::Records(passing))
     }

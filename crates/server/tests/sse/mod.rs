@@ -55,14 +55,20 @@ impl Reader {
         Reader::try_open(address, token, path, last).await.expect("a stream")
     }
 
-    pub async fn try_open(address: &str, token: &str, path: &str, last: Option<u64>) -> Result<Reader, String> {
+    pub async fn try_open(
+        address: &str,
+        token: &str,
+        path: &str,
+        last: Option<u64>,
+    ) -> Result<Reader, String> {
         let mut stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
         let resume = last.map(|id| format!("Last-Event-ID: {id}\r\n")).unwrap_or_default();
         let request = format!(
             "GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nAccept: text/event-stream\r\n{resume}\r\n"
         );
         stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
-        let mut reader = Reader { stream, raw: Vec::with_capacity(64 << 10), text: Vec::new(), closed: false, last };
+        let mut reader =
+            Reader { stream, raw: Vec::with_capacity(64 << 10), text: Vec::new(), closed: false, last };
         let end = loop {
             if let Some(end) = find(&reader.raw, b"\r\n\r\n") {
                 break end;
