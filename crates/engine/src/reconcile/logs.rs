@@ -429,7 +429,7 @@ impl Listener<'_> {
 
 fn console_records(texts: Vec<String>, lost: u64, incarnation: i64, at: Timestamp) -> Vec<Record> {
     let record = |entry| Record { at, incarnation, entry };
-    let gap = (lost > 0).then(|| Entry::Lost { source: Source::Console, entries: None, bytes: Some(lost) });
+    let gap = (lost > 0).then_some(Entry::Lost { source: Source::Console, entries: None, bytes: Some(lost) });
     let lines = texts
         .into_iter()
         .map(|text| Entry::Line(Line { source: Source::Console, level: Level::Info, text, logcat: None }));
