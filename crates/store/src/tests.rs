@@ -96,7 +96,8 @@ async fn every_statement_can_be_prepared_on_both_databases() {
         include_str!("../migrations/0004_sign_in.sql"),
         include_str!("../migrations/0005_devices.sql"),
         include_str!("../migrations/0006_sign_in_failures.sql"),
-        include_str!("../migrations/0007_user_home.sql")
+        include_str!("../migrations/0007_user_home.sql"),
+        include_str!("../migrations/0011_logs.sql")
     );
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     for entry in std::fs::read_dir(folder).expect("the sources") {
