@@ -20,6 +20,7 @@ mod audit;
 mod emulators;
 mod grants;
 mod groups;
+pub mod logs;
 mod members;
 mod permissions;
 mod sign_in;

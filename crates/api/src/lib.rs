@@ -9,6 +9,7 @@ pub mod grants;
 pub mod groups;
 pub mod invitations;
 pub mod labels;
+pub mod logs;
 pub mod members;
 pub mod meta;
 pub mod page;

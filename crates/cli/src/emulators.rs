@@ -14,8 +14,10 @@ use paddock_api::page::ListPage;
 use tokio::time::Instant;
 
 use crate::confirmation::Removal;
+use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::listing::Pages;
+use crate::logs::{self, Logs};
 use crate::output::{self, Column, Output, Row};
 use crate::snapshots::DEVICE_TYPES;
 use crate::tenants;
@@ -26,6 +28,7 @@ pub const EXAMPLES: &str = "\
 Examples:
   paddock emulator create --tenant acme --name maps-nightly --wait
   paddock emulator list --tenant acme
+  paddock emulator logs maps-nightly --follow
   paddock emulator restart maps-nightly --wait
   paddock emulator park maps-nightly
   paddock emulator delete maps-nightly";
@@ -103,6 +106,9 @@ pub enum Verb {
     /// Show where an emulator is in its life, and why
     #[command(after_help = STATUS_EXAMPLES)]
     Status(Status),
+    /// Show what an emulator and its device have said, and follow it
+    #[command(after_help = logs::EXAMPLES)]
+    Logs(Logs),
     /// Restart an emulator, or wake one that is parked
     #[command(after_help = RESTART_EXAMPLES)]
     Restart(Restart),
@@ -280,7 +286,12 @@ impl Row for StatusOf {
     }
 }
 
-pub async fn run(verb: Verb, client: &Client, output: Output) -> Result<(), Failure> {
+pub async fn run(
+    verb: Verb,
+    connection: &Connection,
+    client: &Client,
+    output: Output,
+) -> Result<(), Failure> {
     match verb {
         Verb::List(wanted) => list(wanted, client, output).await,
         Verb::Create(wanted) => create(wanted, client, output).await,
@@ -289,6 +300,10 @@ pub async fn run(verb: Verb, client: &Client, output: Output) -> Result<(), Fail
             output.one(&client.get_emulator(&id).await?.value)
         }
         Verb::Status(wanted) => status(&wanted, client, output).await,
+        Verb::Logs(wanted) => {
+            let id = id(&wanted.emulator, client).await?;
+            logs::run(&id, wanted, connection, output).await
+        }
         Verb::Restart(wanted) => restart(&wanted, client, output).await,
         Verb::Swap(wanted) => swap(wanted, client, output).await,
         Verb::Park(wanted) => {

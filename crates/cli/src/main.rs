@@ -23,6 +23,7 @@ mod grants;
 mod groups;
 mod invitations;
 mod listing;
+mod logs;
 mod loopback;
 mod members;
 mod output;
@@ -161,7 +162,7 @@ fn carry_out(line: CommandLine, output: Output) -> Result<(), Failure> {
         match line.noun {
             Noun::Tenant(verb) => tenants::run(verb, &client, output).await,
             Noun::Member(verb) => members::run(verb, &client, output).await,
-            Noun::Emulator(verb) => emulators::run(verb, &client, output).await,
+            Noun::Emulator(verb) => emulators::run(verb, &line.connection, &client, output).await,
             Noun::Snapshot(verb) => snapshots::run(verb, &client, output).await,
             Noun::Group(verb) => groups::run(verb, &client, output).await,
             Noun::Grant(verb) => grants::run(verb, &client, output).await,

@@ -80,6 +80,27 @@ fn an_emulator_is_made_shown_restarted_parked_and_deleted() {
     assert!(deleted.stderr.ends_with(&format!("Deleted emulator first ({id}).\n")), "{deleted:?}");
     assert_eq!(deleted.stdout, "");
     assert_eq!(emulator(&world, id)["status"], "terminated");
+    // What it has said can be read until it is forgotten.
+    let log = world.run(&["emulator", "logs", id, "--follow"]).expect(EXIT_DONE);
+    assert!(log.stdout.contains("lifecycle I running (incarnation 2)\n"), "{log:?}");
+    assert!(log.stdout.contains("console   I [    0.200000] init: up\n"), "{log:?}");
+    assert!(log.stdout.ends_with("lifecycle I terminated (incarnation 3)\n"), "{log:?}");
+    let short = ["emulator", "logs", id, "--tail", "2", "--source", "console", "-o", "json"];
+    let short: Vec<Value> = world
+        .run(&short)
+        .expect(EXIT_DONE)
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a document a line"))
+        .collect();
+    let lines: Vec<&Value> = short.iter().filter(|event| event["event"] == "log").collect();
+    assert_eq!(
+        (lines.len(), &lines[1]["line"]),
+        (2, &json!("[    9.100000] reboot: power down")),
+        "{short:?}"
+    );
+    assert!(short.iter().all(|event| event["id"].is_u64()), "{short:?}");
+    world.run(&["emulator", "logs", id, "-o", "yaml"]).expect(EXIT_USAGE).says_only("-o json");
     world.run(&["emulator", "get", "first"]).expect(EXIT_NOT_FOUND).says_only("no emulator named first");
 }
 

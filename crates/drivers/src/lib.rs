@@ -6,4 +6,5 @@ mod durable;
 pub mod emulator_hosts;
 pub mod faults;
 pub mod identity_providers;
+pub mod journals;
 pub mod random;

@@ -209,7 +209,7 @@ async fn a_device_is_stopped_restarted_and_rebooted() {
         world.host.observe(first.emulator).await.expect("seen").expect("there").phase,
         Phase::Booting
     ));
-    let console = fs::read_to_string(world.device_folder(&first).join("console.log"));
+    let console = fs::read_to_string(world.device_folder(&first).join("console-1.log"));
     assert!(console.is_ok());
     world.host.remove(first.emulator).await.expect("removed");
     assert_eq!(world.folder.processes(), [0; 0]);
@@ -316,7 +316,7 @@ async fn a_disk_with_its_own_boot_loader_is_started_by_the_firmware() {
 
     world.host.ensure(&launch).await.expect("started");
 
-    let console = world.device_folder(&launch).join("console.log");
+    let console = world.device_folder(&launch).join("console-1.log");
     let started = Instant::now();
     while !fs::read_to_string(&console).unwrap_or_default().contains("started from the disk") {
         let observed = world.host.observe(launch.emulator).await.expect("seen");

@@ -96,7 +96,7 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: CaptureSpec) -> Resu
     };
     captures::insert(&mut tx, &wanted).await?;
     let held = Emulator { capturing: Some(name), active_at: now, ..emulator.clone() };
-    update(&mut tx, &emulator, held).await?;
+    update(&mut tx, &emulator, held, now).await?;
     give_to(&mut tx, &snapshot, emulator.tenant, caller).await?;
     let details = json!({ "emulator": emulator.id });
     let (tenant, object) = (Some(emulator.tenant), snapshot.object());

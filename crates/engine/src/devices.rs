@@ -1,4 +1,4 @@
-//! What devices run on: a host, a pool of disks, and the limits of both.
+//! What devices run on: a host, a pool of disks, journals, and their limits.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -8,14 +8,18 @@ use std::time::Duration;
 use paddock_model::Timestamp;
 use paddock_model::drivers::disk_pools::{DiskPool, PoolCapacity};
 use paddock_model::drivers::emulator_hosts::EmulatorHost;
+use paddock_model::drivers::journals::Journals;
 use paddock_model::layers::DiskId;
 use paddock_store::layers::Layer;
 use ring::digest::Context;
 
-/// The outside world, as the engine sees it: two doors and some numbers.
+use crate::feeds::Feeds;
+
+/// The outside world, as the engine sees it: three doors and some numbers.
 pub struct Devices {
     pub host: Arc<dyn EmulatorHost>,
     pub pool: Arc<dyn DiskPool>,
+    pub(crate) feeds: Feeds,
     pub settings: Settings,
     /// As it was when it was last looked at.
     capacity: RwLock<Option<PoolCapacity>>,
@@ -76,10 +80,16 @@ pub struct Settings {
 }
 
 impl Devices {
-    pub fn new(host: Arc<dyn EmulatorHost>, pool: Arc<dyn DiskPool>, settings: Settings) -> Self {
+    pub fn new(
+        host: Arc<dyn EmulatorHost>,
+        pool: Arc<dyn DiskPool>,
+        journals: Arc<dyn Journals>,
+        settings: Settings,
+    ) -> Self {
         Devices {
             host,
             pool,
+            feeds: Feeds::new(journals),
             settings,
             capacity: RwLock::new(None),
             disk_bytes: RwLock::default(),

@@ -12,6 +12,7 @@ use paddock_model::error::{Kind, Problem};
 use paddock_model::expected::Expected;
 use paddock_model::labels::Labels;
 use paddock_model::layers::DiskId;
+use paddock_model::logs::Change;
 use paddock_model::page::{Page, PageRequest};
 use paddock_model::permissions::Relation;
 use paddock_model::permissions::tuples::Holder;
@@ -20,7 +21,7 @@ use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result, Timestamp};
 use paddock_store::disks::Disk;
 use paddock_store::tenant_usage::Usage;
-use paddock_store::{Tx, disks, emulators, relations, slots, snapshots as snapshot_rows, tenant_usage};
+use paddock_store::{Tx, disks, emulators, logs, relations, slots, snapshots as snapshot_rows, tenant_usage};
 use ring::digest::{SHA256, digest};
 use serde_json::json;
 
@@ -133,6 +134,9 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: EmulatorSpec) -> Res
     require_within_quota(devices, tenant_usage::add(&mut tx, tenant.id, more).await?)?;
     take_clone(&mut tx, &snapshot, &disk).await?;
     emulators::insert(&mut tx, &emulator).await?;
+    if let Some(change) = Change::between(None, &emulator, now) {
+        logs::insert(&mut tx, &change).await?;
+    }
     let object = emulator.object();
     relations::give(&mut tx, &object.given_to("tenant", Holder::One(tenant.object().thing())), now).await?;
     relations::give(&mut tx, &object.given_to("owner", Holder::One(caller.subject.thing())), now).await?;
@@ -155,7 +159,7 @@ pub async fn restart(engine: &Engine, caller: &Caller, id: EmulatorId) -> Result
     let parked = emulator.status() == Status::Parked;
     require_action(&emulator, if parked { Action::Wake } else { Action::Restart })?;
     let wanted = if parked { emulator.clone().woken(now) } else { emulator.clone().restarted(now) };
-    let changed = update(&mut tx, &emulator, wanted).await?;
+    let changed = update(&mut tx, &emulator, wanted, now).await?;
     let details = json!({ "incarnation": changed.incarnation });
     audit::record(
         engine,
@@ -209,7 +213,7 @@ pub async fn swap_snapshot(
         disk: disk.id,
     };
     take_clone(&mut tx, &snapshot, &disk).await?;
-    let changed = update(&mut tx, &emulator, emulator.clone().swapped(to, now)).await?;
+    let changed = update(&mut tx, &emulator, emulator.clone().swapped(to, now), now).await?;
     let details =
         json!({ "from": emulator.snapshot, "to": snapshot.name, "incarnation": changed.incarnation });
     let (tenant, object) = (Some(changed.tenant), changed.object());
@@ -263,7 +267,7 @@ pub async fn park(engine: &Engine, caller: &Caller, id: EmulatorId) -> Result<Em
     }
     require_action(&emulator, Action::Park)?;
     let wanted = emulator.clone().parked(now);
-    let changed = update(&mut tx, &emulator, wanted).await?;
+    let changed = update(&mut tx, &emulator, wanted, now).await?;
     audit::record(
         engine,
         &mut tx,
@@ -293,8 +297,9 @@ pub async fn delete(
     if emulator.wanted == Wanted::Gone {
         return Ok(emulator);
     }
-    let wanted = emulator.clone().removed(None, engine.now());
-    let changed = update(&mut tx, &emulator, wanted).await?;
+    let now = engine.now();
+    let wanted = emulator.clone().removed(None, now);
+    let changed = update(&mut tx, &emulator, wanted, now).await?;
     let details = json!({ "name": changed.name });
     audit::record(
         engine,
@@ -337,10 +342,18 @@ pub fn address(emulator: &Emulator) -> Option<std::net::Ipv4Addr> {
     emulator.slot.map(address_of)
 }
 
-/// Records the emulator as it stands now, if it still is what was read.
-pub(crate) async fn update(tx: &mut Tx, before: &Emulator, after: Emulator) -> Result<Emulator> {
+/// Records the emulator as it stands now, if it still is what was read, and what its log is to say of it.
+pub(crate) async fn update(
+    tx: &mut Tx,
+    before: &Emulator,
+    after: Emulator,
+    now: Timestamp,
+) -> Result<Emulator> {
     let after = Emulator { generation: before.generation + 1, ..after };
     emulators::update(tx, before, &after).await?;
+    if let Some(change) = Change::between(Some(before), &after, now) {
+        logs::insert(tx, &change).await?;
+    }
     Ok(after)
 }
 
@@ -360,7 +373,7 @@ pub(crate) async fn bury(tx: &mut Tx, emulator: &Emulator, now: Timestamp) -> Re
         updated_at: now,
         ..emulator.clone()
     };
-    update(tx, emulator, buried).await.map(drop)
+    update(tx, emulator, buried, now).await.map(drop)
 }
 
 pub(crate) async fn find_to_change(

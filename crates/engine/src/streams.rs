@@ -403,10 +403,13 @@ async fn follow(engine: Engine) {
             devices.forget();
         }
         streams.end_expired(engine.now());
-        let (all, fresh) = {
+        let (all, mut fresh) = {
             let mut state = streams.state();
             (state.emulators.keys().copied().collect::<Vec<_>>(), std::mem::take(&mut state.fresh))
         };
+        // A thousand streams to one emulator are one reason to look at it.
+        fresh.sort_unstable();
+        fresh.dedup();
         streams.end_forbidden(&engine, if rights_changed { &all } else { &fresh });
         rights_changed = false;
         let looked = look(&engine, if devices_changed { &all } else { &fresh }).await;

@@ -1,7 +1,8 @@
-//! The doors to devices and disks, and what everyone behind them has in common: how it fails.
+//! The doors to devices, disks and journals, and what everyone behind them has in common: how it fails.
 
 pub mod disk_pools;
 pub mod emulator_hosts;
+pub mod journals;
 
 use std::fmt;
 

@@ -19,6 +19,7 @@ pub mod invitations;
 pub mod labels;
 pub mod layers;
 pub mod lifetimes;
+pub mod logs;
 pub mod members;
 pub mod page;
 pub mod permissions;

@@ -125,8 +125,14 @@ settings! {
     first_address, "devices.first_address": DeviceAddress = "127.80.0.1";
     /// Address of whoever plays ADB and the display of simulated devices; without one, they say again what they are told.
     simulated_peer, "devices.simulated_peer": Option<SocketAddr> = "";
+    /// Lines a second that each simulated device writes to its log, for tests and for load.
+    simulated_log_rate, "devices.simulated_log_rate": Whole<0, 1_000_000> = "0";
     /// How long a device may take to come up.
     boot_deadline, "devices.boot_seconds": Seconds<1, 3600> = "120";
+    /// How much of each emulator's log is kept, in bytes; the oldest goes first.
+    logs_keep, "logs.keep_bytes": Whole<65_536, 1_099_511_627_776> = "16777216";
+    /// How often a log without news says that it is still there.
+    logs_heartbeat, "logs.heartbeat_seconds": Seconds<1, 3600> = "15";
     /// Emulators that one tenant may have, parked ones included.
     quota_emulators, "quotas.emulators": Whole<0, 10_000_000> = "100";
     /// Memory that all emulators of one tenant may have together, in bytes.

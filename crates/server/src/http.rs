@@ -12,6 +12,7 @@ pub mod grants;
 pub mod groups;
 pub mod health;
 pub mod invitations;
+pub mod logs;
 pub mod members;
 pub mod meta;
 mod oauth;
@@ -45,6 +46,7 @@ use conventions::rates::Rates;
 use conventions::schemas::Schemas;
 use conventions::{Limits, keep_conventions, method_not_allowed, no_such_path};
 use health::Health;
+use logs::Logs;
 use openapi::Document;
 use sign_in::SignIn;
 
@@ -56,6 +58,7 @@ pub struct Parts {
     pub engine: Engine,
     pub credentials: Credentials,
     pub limits: Limits,
+    pub logs: Logs,
     pub cross_origin: CrossOrigin,
     pub rates: Rates,
     pub proxies: Proxies,
@@ -91,6 +94,7 @@ fn api() -> OpenApiRouter<App> {
         .merge(grants::routes())
         .merge(groups::routes())
         .merge(invitations::routes())
+        .merge(logs::routes())
         .merge(members::routes())
         .merge(permissions::routes())
         .merge(snapshots::routes())

@@ -14,6 +14,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use rustix::net::sockopt;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -154,6 +155,9 @@ async fn connection(
     let Ok(stream) = TcpStream::from_std(stream) else { return };
     // Answers are small and whole: waiting to fill a packet only delays them.
     let _ = stream.set_nodelay(true);
+    if let Err(error) = notice_silence(&stream, settings.stall_time) {
+        tracing::debug!(%error, %peer, "the system will not notice when a client falls silent");
+    }
     let Some(acceptor) = settings.tls.clone() else {
         return http(stream, peer, surface, settings, watcher).await;
     };
@@ -162,6 +166,16 @@ async fn connection(
         Ok(Err(error)) => tracing::debug!(%error, %peer, "no TLS handshake"),
         Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
     }
+}
+
+/// Has the system give a connection up whose client takes nothing or has vanished, also while there is nothing to send, and
+/// however much room its own buffers have.
+fn notice_silence(stream: &TcpStream, stall_time: Duration) -> rustix::io::Result<()> {
+    let second = Duration::from_secs(1);
+    sockopt::set_tcp_user_timeout(stream, u32::try_from(stall_time.as_millis()).unwrap_or(u32::MAX))?;
+    sockopt::set_tcp_keepidle(stream, (stall_time / 3).max(second))?;
+    sockopt::set_tcp_keepintvl(stream, (stall_time / 6).max(second))?;
+    sockopt::set_socket_keepalive(stream, true)
 }
 
 async fn http(

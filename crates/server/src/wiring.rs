@@ -15,6 +15,7 @@ use paddock_drivers::disk_pools::qcow2::Qcow2Pool;
 use paddock_drivers::disk_pools::simulated::{SimulatedPool, SimulatedPoolSettings};
 use paddock_drivers::emulator_hosts::qemu::{self, QemuHost, QemuSettings};
 use paddock_drivers::emulator_hosts::simulated::{SimulatedHost, SimulatedHostSettings};
+use paddock_drivers::journals::{FolderJournals, JournalSettings};
 use paddock_drivers::random::OsRandom;
 use paddock_engine::devices::{self, Devices};
 use paddock_engine::reconcile::{self, Loop, Runner};
@@ -36,6 +37,7 @@ use crate::http::conventions::peer::Proxies;
 use crate::http::conventions::rates::Rates;
 use crate::http::conventions::schemas::Schemas;
 use crate::http::health::Health;
+use crate::http::logs::Logs;
 use crate::http::meta::Build;
 use crate::http::sign_in::SignIn;
 use crate::http::{self, App, Parts};
@@ -83,8 +85,8 @@ pub struct Simulation {
 
 impl Simulation {
     /// Must be called within a runtime.
-    pub fn new(clock: Arc<dyn Clock>, peer: Option<SocketAddr>) -> Self {
-        let host = SimulatedHostSettings { clock, peer, ..SimulatedHostSettings::default() };
+    pub fn new(clock: Arc<dyn Clock>, peer: Option<SocketAddr>, log_rate: u64) -> Self {
+        let host = SimulatedHostSettings { clock, peer, log_rate, ..SimulatedHostSettings::default() };
         let pool = SimulatedPool::new(SimulatedPoolSettings::default());
         Simulation { host: SimulatedHost::new(host), pool: Arc::new(pool) }
     }
@@ -155,11 +157,17 @@ fn devices(config: &Config, world: &World) -> anyhow::Result<Devices> {
         critical_percent: config.pool_critical.0 as i64,
         streams_per_caller: config.streams_per_caller.0 as usize,
     };
+    let journals = JournalSettings {
+        keep_bytes: config.logs_keep.0,
+        ..JournalSettings::in_folder(config.data.join("logs"))
+    };
+    let journals = Arc::new(FolderJournals::open(journals)?);
     if config.simulated {
         let simulation = world.simulation.clone();
-        let made = || Simulation::new(world.clock.clone(), config.simulated_peer);
+        let made =
+            || Simulation::new(world.clock.clone(), config.simulated_peer, config.simulated_log_rate.0);
         let Simulation { host, pool } = simulation.unwrap_or_else(made);
-        return Ok(Devices::new(Arc::new(host), pool, settings));
+        return Ok(Devices::new(Arc::new(host), pool, journals, settings));
     }
     let host = QemuSettings {
         qemu_binary: config.qemu.clone(),
@@ -168,7 +176,7 @@ fn devices(config: &Config, world: &World) -> anyhow::Result<Devices> {
     };
     let host = Arc::new(QemuHost::open(host)?);
     let pool = Arc::new(Qcow2Pool::open("local", &config.data.join("disks"))?);
-    Ok(Devices::new(host, pool, settings))
+    Ok(Devices::new(host, pool, journals, settings))
 }
 
 /// The profiles of a folder of images, in the order of their names.
@@ -229,6 +237,7 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
             stall_time: config.stall_time.0,
             tls: config.tls_certificate.is_some(),
         },
+        logs: Logs { heartbeat: config.logs_heartbeat.0 },
         cross_origin: CrossOrigin(config.cors_origins.0.clone()),
         proxies: Proxies(config.trusted_proxies.0.clone()),
         rates: Rates::new(

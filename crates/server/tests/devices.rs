@@ -1,6 +1,7 @@
 //! Real devices through the API: the real binary, QEMU, and Debian's `adb`.
 
 mod daemon;
+mod sse;
 mod yard;
 
 use std::io::{Read, Write};
@@ -9,6 +10,81 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use yard::{Adb, Data, Yard, apk, noise};
+
+async fn log(yard: &Yard<'_>, id: &str, last: Option<u64>) -> sse::Reader {
+    let path = format!("/api/v1/emulators/{id}/logs");
+    sse::Reader::open(&yard.daemon.address, yard.token(), &path, last).await
+}
+
+#[tokio::test]
+async fn no_line_of_a_device_is_lost_or_told_twice_however_often_its_server_is_killed() {
+    let data = Data::new();
+    let mut yard = Yard::open(&data, &[]);
+    let adb = Adb::new();
+    let tenant = yard.tenant("acme").await;
+    let phone = yard.phone(&tenant).await;
+    let (id, device) = (phone.id.clone(), phone.address.clone());
+    yard.until(&id, "running").await;
+    adb.connect(&device);
+    const LINES: usize = 300;
+    let count = format!(
+        "i=0; while [ $i -lt {LINES} ]; do i=$((i+1)); log -t Count \"number $i\"; echo \"number $i\" > /dev/ttyS0; done"
+    );
+    let mut counting = adb.command(&["-s", &device, "shell", &count]).spawn().expect("a shell");
+
+    // Killed while lines come, at moments that have nothing to do with them.
+    let (mut events, mut last) = (Vec::new(), None);
+    let mut kills = 0;
+    while counting.try_wait().expect("a process").is_none() || kills < 3 {
+        let mut reader = log(&yard, &id, last).await;
+        let until = Instant::now() + Duration::from_millis(700 + 211 * kills);
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            if let Ok(Some(event)) = reader.next_within(left).await {
+                events.push(event);
+            }
+        }
+        let _ = yard.daemon.child.kill();
+        while let Ok(Some(event)) = reader.next_within(Duration::from_secs(5)).await {
+            events.push(event);
+        }
+        last = reader.last;
+        yard = yard.reopen();
+        kills += 1;
+    }
+    assert!(counting.wait().expect("an end").success());
+    // A new start of the device, and its end.
+    yard.until(&id, "running").await;
+    yard.call("POST", &format!("/api/v1/emulators/{id}/restart"), None).await;
+    yard.until(&id, "running").await;
+    yard.call("DELETE", &format!("/api/v1/emulators/{id}"), None).await;
+    events.extend(log(&yard, &id, last).await.rest().await);
+    events.retain(|event| *event != sse::Event::Comment);
+
+    let end = events.pop().expect("an end");
+    assert_eq!(end.data()["reason"], "terminated", "{end:?}");
+    let ids: Vec<u64> = events.iter().filter_map(sse::Event::id).collect();
+    assert_eq!(ids, (ids[0]..ids[0] + events.len() as u64).collect::<Vec<_>>(), "one after the other");
+    let expected: Vec<String> = (1..=LINES).map(|number| format!("number {number}")).collect();
+    let of = |source: &str| -> Vec<String> {
+        let lines = events.iter().filter(|event| event.data()["source"] == source);
+        lines.map(|event| event.line().to_owned()).filter(|line| line.starts_with("number ")).collect()
+    };
+    assert_eq!(of("logcat"), expected, "after {kills} kills");
+    assert_eq!(of("console"), expected, "after {kills} kills");
+    assert!(!events.iter().any(|event| event.is("gap")));
+    let incarnations = |source: &str| -> Vec<i64> {
+        let mut found: Vec<i64> = events
+            .iter()
+            .filter(|event| event.data()["source"] == source)
+            .filter_map(|event| event.data()["incarnation"].as_i64())
+            .collect();
+        found.dedup();
+        found
+    };
+    assert_eq!(incarnations("logcat"), [1, 2], "one start after the other");
+    assert_eq!(incarnations("console"), [1, 2], "one start after the other");
+    println!("{} events over {kills} kills", events.len());
+}
 
 #[tokio::test]
 async fn a_device_lives_through_whatever_happens_to_its_server_and_leaves_nothing_behind() {

@@ -227,6 +227,7 @@ fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Va
         "emulators.create" => (api("/emulators".into()), Some(json!({ "tenantId": tenant }))),
         "emulators.delete" | "emulators.get" => (api(format!("/emulators/{emulator}")), None),
         "emulators.list" => (api(format!("/emulators?tenantId={tenant}")), None),
+        "emulators.logs" => (api(format!("/emulators/{emulator}/logs?follow=false")), None),
         "emulators.park" => (api(format!("/emulators/{emulator}/park")), None),
         "emulators.restart" => (api(format!("/emulators/{emulator}/restart")), None),
         "emulators.swap_snapshot" => {

@@ -27,6 +27,7 @@ pub mod idempotency_keys;
 pub mod invitations;
 pub mod layers;
 pub mod leases;
+pub mod logs;
 pub mod relations;
 pub mod sessions;
 pub mod sign_in_failures;

@@ -15,11 +15,12 @@ use paddock_model::devices::DeviceType;
 use paddock_model::devices::{DeviceState, Image, Observed, Phase};
 use paddock_model::drivers::disk_pools::Volume;
 use paddock_model::drivers::emulator_hosts::{
-    ByteStream, Channel, Consistency, EmulatorHost, Launch, Switch,
+    ByteStream, Channel, Consistency, Console, EmulatorHost, Launch, Switch,
 };
 use paddock_model::drivers::{DriverError, DriverResult, Retry};
 use paddock_model::emulators::EmulatorId;
 use paddock_model::ports::Clock;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, broadcast};
 
@@ -34,6 +35,8 @@ pub struct SimulatedHostSettings {
     pub boot: Duration,
     /// Within which time after it is up a device crashes, if it does.
     pub crash_within: Duration,
+    /// How many lines a second a device that is up writes to its log.
+    pub log_rate: u64,
     pub faults: FaultRates,
     pub clock: Arc<dyn Clock>,
     /// Who plays the devices' channels; without one, whatever is said comes back.
@@ -46,6 +49,7 @@ impl Default for SimulatedHostSettings {
             seed: 0,
             boot: Duration::from_millis(500),
             crash_within: Duration::from_secs(60),
+            log_rate: 0,
             faults: FaultRates::default(),
             clock: Arc::new(SystemClock::default()),
             peer: None,
@@ -90,6 +94,27 @@ struct Device {
     since: Timestamp,
     boot: Duration,
     up_at: Duration,
+    /// What it has written to its console.
+    said: Vec<&'static str>,
+    /// What the incarnation before it had.
+    before: Option<(i64, Vec<&'static str>)>,
+    news: Arc<Notify>,
+}
+
+const BOOT_WORDS: [&str; 2] =
+    ["[    0.000000] simulated kernel\n", "[    0.100000] init: a simulated device boots\n"];
+const UP_WORDS: &str = "[    0.200000] init: up\n";
+const END_WORDS: [&str; 2] = ["[    9.000000] init: shutting down\n", "[    9.100000] reboot: power down\n"];
+
+impl Device {
+    fn says(&mut self, words: &[&'static str]) {
+        self.said.extend(words);
+        self.news.notify_waiters();
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Exited { .. })
+    }
 }
 
 impl Host {
@@ -117,9 +142,13 @@ impl Host {
             }
             device.since = self.settings.clock.now();
             device.phase = match turn {
-                Turn::Up => Phase::Ready { boot_duration: device.boot },
+                Turn::Up => {
+                    device.says(&[UP_WORDS]);
+                    Phase::Ready { boot_duration: device.boot }
+                }
                 Turn::Crash => Phase::Exited { code: "crashed", message: "a simulated crash".to_owned() },
             };
+            device.news.notify_waiters();
             self.tell(emulator);
         }
         None
@@ -165,6 +194,7 @@ impl SimulatedHost {
         let now = self.0.settings.clock.now();
         if let Some(device) = self.0.world().devices.get_mut(&emulator) {
             (device.phase, device.since) = (phase, now);
+            device.news.notify_waiters();
             // What was due for this start is so no more.
             device.number = u64::MAX;
         }
@@ -262,7 +292,7 @@ impl EmulatorHost for SimulatedHost {
             let at = up_at + host.settings.crash_within.mul_f64(host.faults.share());
             world.due.push(Reverse((at, number, launch.emulator, Turn::Crash)));
         }
-        let device = Device {
+        let mut device = Device {
             launch: launch.clone(),
             volume: launch.volume.clone(),
             number,
@@ -270,7 +300,17 @@ impl EmulatorHost for SimulatedHost {
             since: now,
             boot,
             up_at,
+            said: BOOT_WORDS.to_vec(),
+            before: None,
+            news: Arc::new(Notify::new()),
         };
+        if let Some(mut earlier) = world.devices.remove(&launch.emulator) {
+            if !earlier.has_ended() {
+                earlier.says(&END_WORDS);
+            }
+            earlier.news.notify_waiters();
+            device.before = Some((earlier.launch.incarnation, earlier.said));
+        }
         world.devices.insert(launch.emulator, device);
         drop(world);
         host.sooner.notify_one();
@@ -293,9 +333,24 @@ impl EmulatorHost for SimulatedHost {
         Ok(self.0.world().devices.keys().copied().collect())
     }
 
+    async fn stop(&self, emulator: EmulatorId) -> DriverResult<()> {
+        self.0.faults.strike("stop a device")?;
+        let now = self.0.settings.clock.now();
+        if let Some(device) = self.0.world().devices.get_mut(&emulator)
+            && !device.has_ended()
+        {
+            device.phase = Phase::Exited { code: "stopped", message: "it was stopped".to_owned() };
+            device.since = now;
+            device.says(&END_WORDS);
+            self.0.tell(emulator);
+        }
+        Ok(())
+    }
+
     async fn remove(&self, emulator: EmulatorId) -> DriverResult<()> {
         self.0.faults.strike("remove a device")?;
-        if self.0.world().devices.remove(&emulator).is_some() {
+        if let Some(device) = self.0.world().devices.remove(&emulator) {
+            device.news.notify_waiters();
             self.0.tell(emulator);
         }
         Ok(())
@@ -362,11 +417,14 @@ impl EmulatorHost for SimulatedHost {
         }
     }
 
-    /// Whatever is said comes back.
-    async fn open(&self, emulator: EmulatorId, _channel: Channel) -> DriverResult<Box<dyn ByteStream>> {
+    /// Whatever is said comes back, but from the log, which is written as a real device's is.
+    async fn open(&self, emulator: EmulatorId, channel: Channel) -> DriverResult<Box<dyn ByteStream>> {
         self.0.faults.strike("open a way into a device")?;
-        self.present(emulator, |device| is_up(device, emulator))?;
-        if let Some(peer) = self.0.settings.peer {
+        let number = self.present(emulator, |device| {
+            is_up(device, emulator)?;
+            Ok(device.number)
+        })?;
+        if let (Some(peer), Channel::Adb | Channel::Display) = (self.0.settings.peer, channel) {
             let unreachable = |error| {
                 DriverError::new(Retry::Soon, "channel_closed", format!("nobody plays {emulator} at {peer}"))
                     .with_cause(error)
@@ -376,13 +434,109 @@ impl EmulatorHost for SimulatedHost {
             return Ok(Box::new(stream));
         }
         let (ours, theirs) = tokio::io::duplex(64 << 10);
+        if channel == Channel::Log {
+            tokio::spawn(write_log(Arc::downgrade(&self.0), emulator, number, theirs));
+            return Ok(Box::new(ours));
+        }
         let (mut reader, mut writer) = tokio::io::split(theirs);
         tokio::spawn(async move { tokio::io::copy(&mut reader, &mut writer).await });
         Ok(Box::new(ours))
     }
 
+    async fn console(&self, emulator: EmulatorId, incarnation: i64, from: u64) -> DriverResult<Console> {
+        loop {
+            let news = {
+                let world = self.0.world();
+                let device = world.devices.get(&emulator);
+                let earlier = |device: &&Device| device.launch.incarnation != incarnation;
+                let (said, over) = match device {
+                    None => (None, true),
+                    Some(device) if earlier(&device) => {
+                        let before = device.before.as_ref().filter(|(before, _)| *before == incarnation);
+                        (before.map(|(_, said)| said), true)
+                    }
+                    Some(device) => (Some(&device.said), device.has_ended()),
+                };
+                let said = said.map(|said| said.concat().into_bytes()).unwrap_or_default();
+                let start = usize::try_from(from).unwrap_or(usize::MAX).min(said.len());
+                let bytes = said[start..].to_vec();
+                if over || !bytes.is_empty() {
+                    let next = from + bytes.len() as u64;
+                    return Ok(Console { bytes, next, lost: 0, ended: over });
+                }
+                device.map(|device| device.news.clone().notified_owned())
+            };
+            if let Some(news) = news {
+                // Whoever spoke between the look and this was heard: the wait began with the look.
+                news.await;
+            }
+        }
+    }
+
     fn changes(&self) -> broadcast::Receiver<EmulatorId> {
         self.0.changes.subscribe()
+    }
+}
+
+/// A device keeps no more of its log.
+const LOG_KEPT: u64 = 10_000;
+
+/// Speaks the log port's protocol for as long as this start of the device lasts and somebody listens.
+async fn write_log(host: Weak<Host>, emulator: EmulatorId, number: u64, stream: DuplexStream) {
+    let (reader, mut writer) = tokio::io::split(stream);
+    let mut requests = BufReader::new(reader).lines();
+    let mut after: Option<u64> = None;
+    loop {
+        let Some(host) = host.upgrade() else { return };
+        let (rate, clock) = (host.settings.log_rate, host.settings.clock.clone());
+        let facts = host
+            .world()
+            .devices
+            .get(&emulator)
+            .filter(|device| device.number == number && !device.has_ended())
+            .map(|device| (device.launch.incarnation, device.up_at, device.news.clone().notified_owned()));
+        let Some((incarnation, up_at, news)) = facts else { return };
+        drop(host);
+        let up = clock.elapsed().saturating_sub(up_at);
+        let written = (up.as_micros() * u128::from(rate) / 1_000_000) as u64;
+        let mut text = String::new();
+        if let Some(last) = &mut after {
+            let lost = written.saturating_sub(LOG_KEPT);
+            if *last < lost {
+                text += &format!("{{\"lost\":{{\"through\":{lost}}}}}\n");
+                *last = lost;
+            }
+            for line in *last + 1..=written.min(*last + 1_000) {
+                let time = clock.now().as_millisecond();
+                text += &format!(
+                    "{{\"seq\":{line},\"time\":{time},\"buffer\":\"main\",\"level\":\"info\",\"tag\":\"Simulated\",\"pid\":1,\
+                     \"message\":\"line {line} of incarnation {incarnation}\"}}\n"
+                );
+                *last = line;
+            }
+            if writer.write_all(text.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+        if !text.is_empty() {
+            continue;
+        }
+        // Lines that are due at once are written at once, but not one by one.
+        let pause = match rate {
+            0 => Duration::from_secs(3600),
+            rate => Duration::from_micros(1_000_000 / rate).max(Duration::from_millis(5)),
+        };
+        tokio::select! {
+            request = requests.next_line() => match request {
+                Ok(Some(request)) => {
+                    let request: serde_json::Value = serde_json::from_str(&request).unwrap_or_default();
+                    after = request["after"].as_u64().or(after);
+                }
+                _ => return,
+            },
+            () = clock.sleep(pause) => {}
+            () = news => {}
+        }
     }
 }
 

@@ -146,7 +146,7 @@ async fn record_switch(engine: &Engine, capture: &Capture, consistency: Consiste
     let mut tx = engine.store.begin().await?;
     if let Some(emulator) = emulators::find_any_to_change(&mut tx, capture.emulator).await? {
         let after = emulator.clone().captured(capture.to, now);
-        update(&mut tx, &emulator, after).await?;
+        update(&mut tx, &emulator, after, now).await?;
     }
     if let Some(snapshot) = creating(&mut tx, capture).await? {
         let after = Snapshot {
@@ -194,7 +194,7 @@ async fn take_back(engine: &Engine, devices: &Devices, capture: &Capture) -> Res
     let mut tx = engine.store.begin().await?;
     if let Some(emulator) = emulators::find_any_to_change(&mut tx, capture.emulator).await? {
         let after = emulator.clone().captured(capture.from, now);
-        update(&mut tx, &emulator, after).await?;
+        update(&mut tx, &emulator, after, now).await?;
     }
     disks::delete(&mut tx, capture.to).await?;
     layers::set_state(&mut tx, capture.layer, LayerState::Void).await?;

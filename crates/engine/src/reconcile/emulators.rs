@@ -10,12 +10,12 @@ use paddock_model::drivers::{DriverError, Retry};
 use paddock_model::emulators::{Emulator, EmulatorId, Reason, Seen, Step, Wanted, address_of};
 use paddock_model::error::Kind;
 use paddock_model::snapshots::VerifiedBoot;
-use paddock_model::{Error, Result};
+use paddock_model::{Error, Result, Timestamp};
 use paddock_store::{Tx, disks, emulators, snapshots, verifications};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
-use super::{Loop, Report, Trouble, delay};
+use super::{Loop, Report, Trouble, delay, logs};
 use crate::Engine;
 use crate::devices::Devices;
 use crate::emulators::{bury, update};
@@ -114,7 +114,7 @@ async fn look(engine: &Engine, devices: &Devices, id: EmulatorId) -> Result<bool
         if after == emulator {
             return Ok(false);
         }
-        match record(&mut tx, &emulator, after).await {
+        match record(&mut tx, &emulator, after, engine.now()).await {
             Ok(()) => {
                 engine.commit(tx).await?;
                 return Ok(true);
@@ -191,6 +191,9 @@ async fn take(engine: &Engine, devices: &Devices, emulator: &Emulator, step: Ste
             unchanged.with_observation(observed.as_ref(), now)
         }
         Step::Stop => {
+            devices.host.stop(emulator.id).await?;
+            // With the device goes what it has said.
+            logs::take_rest(engine, devices, emulator.id).await;
             devices.host.remove(emulator.id).await?;
             unchanged.with_observation(None, now)
         }
@@ -208,7 +211,7 @@ async fn take(engine: &Engine, devices: &Devices, emulator: &Emulator, step: Ste
             devices.pool.remove_disk(disk).await?;
             let mut tx = engine.store.begin().await?;
             disks::delete(&mut tx, disk).await?;
-            update(&mut tx, emulator, Emulator { discarded: None, ..unchanged }).await?;
+            update(&mut tx, emulator, Emulator { discarded: None, ..unchanged }, now).await?;
             return Ok(engine.commit(tx).await?);
         }
         Step::SwapBack(reason) => {
@@ -231,18 +234,18 @@ async fn take(engine: &Engine, devices: &Devices, emulator: &Emulator, step: Ste
         return Ok(());
     }
     let mut tx = engine.store.begin().await?;
-    record(&mut tx, emulator, after).await?;
+    record(&mut tx, emulator, after, now).await?;
     Ok(engine.commit(tx).await?)
 }
 
 /// Records what has become of an emulator. A first boot proves the snapshot that it is a clone of.
-async fn record(tx: &mut Tx, before: &Emulator, after: Emulator) -> Result<()> {
+async fn record(tx: &mut Tx, before: &Emulator, after: Emulator, now: Timestamp) -> Result<()> {
     let first = after.incarnation == 1 && after.seen == Seen::Ready && before.seen != Seen::Ready;
     if let (true, Some(duration_ms)) = (first, after.boot_duration_ms) {
         let boot = VerifiedBoot { at: after.seen_since, duration_ms, adb: true, vehicle: None };
         snapshots::prove(tx, &after.snapshot, &boot).await?;
     }
-    update(tx, before, after).await.map(drop)
+    update(tx, before, after, now).await.map(drop)
 }
 
 async fn make_disk(
@@ -291,7 +294,7 @@ async fn put_off(engine: &Engine, emulator: &Emulator, error: DriverError) -> Re
         }
     };
     let mut tx = engine.store.begin().await?;
-    match update(&mut tx, emulator, after).await {
+    match update(&mut tx, emulator, after, now).await {
         Ok(_) => engine.commit(tx).await,
         // It is looked at again anyway.
         Err(error) if error.kind == Kind::Stale => Ok(()),

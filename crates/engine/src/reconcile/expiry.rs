@@ -46,7 +46,7 @@ async fn look_for_use(engine: &Engine, id: EmulatorId, now: Timestamp) -> Result
         let mut tx = engine.store.begin().await?;
         let Some(emulator) = emulators::find_any_to_change(&mut tx, id).await? else { return Ok(false) };
         let after = Emulator { active_at: now, ..emulator.clone() };
-        update(&mut tx, &emulator, after).await?;
+        update(&mut tx, &emulator, after, engine.now()).await?;
         engine.commit(tx).await?;
         return Ok(true);
     }
@@ -71,7 +71,7 @@ async fn change(
         return Ok(false);
     }
     let after = Emulator { expires_at: None, ..change(emulator.clone()) };
-    let after = update(&mut tx, &emulator, after).await?;
+    let after = update(&mut tx, &emulator, after, engine.now()).await?;
     let actor = Actor { request_id: "expiry".to_owned(), ..Actor::default() };
     audit::record(engine, &mut tx, actor, action, Some(after.tenant), after.object(), json!({})).await?;
     engine.commit(tx).await?;

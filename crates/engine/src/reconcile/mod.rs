@@ -12,6 +12,7 @@ pub mod images;
 pub mod integrity;
 pub mod layers;
 mod lease;
+pub mod logs;
 pub mod relation_changes;
 mod runner;
 pub mod sign_ins;
@@ -43,6 +44,7 @@ pub const LOOPS: &[Loop] = &[
     images::LOOP,
     integrity::LOOP,
     layers::LOOP,
+    logs::LOOP,
     relation_changes::LOOP,
     sign_ins::LOOP,
     signing_keys::LOOP,

@@ -82,6 +82,7 @@ impl Runner {
         }
         if engine.devices.is_some() {
             running.spawn(super::emulators::follow(engine.clone(), stop_loops.clone()));
+            running.spawn(super::logs::follow(engine.clone(), stop_loops.clone()));
         }
         lease.spawn(keep_lease(account.clone(), give_lease_back.clone()));
         Runner { account, stop_loops, loops: running, give_lease_back, lease }

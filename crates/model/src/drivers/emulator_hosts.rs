@@ -44,6 +44,18 @@ pub enum Channel {
     Log,
 }
 
+/// A part of what a device has written to its serial port.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Console {
+    pub bytes: Vec<u8>,
+    /// Where the next part begins.
+    pub next: u64,
+    /// So many bytes before these are gone.
+    pub lost: u64,
+    /// Nothing will follow: the device of this incarnation has ended, or was never there.
+    pub ended: bool,
+}
+
 /// What a captured disk can be trusted to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -97,7 +109,10 @@ pub trait EmulatorHost: Send + Sync + 'static {
     /// Every device of which there is a trace, also those that nobody asked for.
     async fn list(&self) -> DriverResult<Vec<EmulatorId>>;
 
-    /// Stops the device, in order if it answers in time, and removes every trace of it but its volume.
+    /// Stops the device, in order if it answers in time. What it has said can still be read.
+    async fn stop(&self, emulator: EmulatorId) -> DriverResult<()>;
+
+    /// Stops the device and removes every trace of it but its volume.
     async fn remove(&self, emulator: EmulatorId) -> DriverResult<()>;
 
     /// Asks the device itself.
@@ -111,6 +126,9 @@ pub trait EmulatorHost: Send + Sync + 'static {
     async fn volume(&self, emulator: EmulatorId) -> DriverResult<Option<Volume>>;
 
     async fn open(&self, emulator: EmulatorId, channel: Channel) -> DriverResult<Box<dyn ByteStream>>;
+
+    /// What an incarnation has written to its console from this byte on. Waits until there is something, or will be nothing.
+    async fn console(&self, emulator: EmulatorId, incarnation: i64, from: u64) -> DriverResult<Console>;
 
     /// Tells of devices that may have changed.
     fn changes(&self) -> broadcast::Receiver<EmulatorId>;

@@ -5,9 +5,7 @@ use axum::extract::State;
 use paddock_api::audit::{Event, EventPage, ListEvents, Outcome};
 use paddock_engine::audit;
 use paddock_model::audit as model;
-use paddock_model::error::Fault;
 use paddock_model::tenants::TenantId;
-use paddock_model::{Error, Result, Timestamp};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -16,7 +14,7 @@ use super::conventions::cursor::Listing;
 use super::conventions::problem::Answer;
 use super::conventions::query::Query;
 use super::conventions::tenant::TenantHint;
-use super::conventions::time::time;
+use super::conventions::time::{moment, time};
 use crate::auth::Caller;
 
 pub fn routes() -> OpenApiRouter<App> {
@@ -52,16 +50,6 @@ async fn list(
     let page = audit::list(&app.engine, &caller, &filter, page).await?;
     let next_cursor = page.next.map(|next| listing.write(&next));
     Ok(Json(EventPage { items: page.items.into_iter().map(wire).collect(), next_cursor }))
-}
-
-fn moment(name: &str, text: Option<&str>) -> Result<Option<Timestamp>> {
-    let refused = |_| {
-        let message = format!("{name} is no time such as 2026-11-15T04:00:00Z");
-        let fault = Fault { pointer: format!("/{name}"), code: "invalid".into(), message };
-        Error::malformed("invalid_parameter", "A query parameter is not valid; see errors.")
-            .with_faults(vec![fault])
-    };
-    text.map(|text| text.parse().map_err(refused)).transpose()
 }
 
 fn wire(event: model::Event) -> Event {

@@ -66,7 +66,8 @@ pub async fn keep_conventions(State(app): State<App>, mut request: Request, next
     let path = uri.path();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let if_none_match = conditional::IfNoneMatch::of(&request);
-    let acceptable = !path.starts_with("/api/") || accepts_json(request.headers());
+    let streams = route.as_ref().is_some_and(|route| route.as_str() == super::logs::ROUTE);
+    let acceptable = !path.starts_with("/api/") || accepts_answer(request.headers(), streams);
     let span = tracing::info_span!("request", request_id = %id, trace_id = tracing::field::Empty);
     if let Some(trace) = request_id::trace_id(&request) {
         span.record("trace_id", trace);
@@ -145,7 +146,8 @@ fn write_headers(headers: &mut HeaderMap, id: &RequestId, tls: bool) {
     headers.insert(request_id::HEADER.clone(), id.header());
 }
 
-fn accepts_json(headers: &HeaderMap) -> bool {
+/// Errors are JSON also where the answer is a stream; who wants only the stream takes them as they come.
+fn accepts_answer(headers: &HeaderMap, streams: bool) -> bool {
     let mut kinds = headers.get_all(ACCEPT).iter().peekable();
     kinds.peek().is_none()
         || kinds.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).any(|kind| {
@@ -153,7 +155,8 @@ fn accepts_json(headers: &HeaderMap) -> bool {
             let kind = parts.next().unwrap_or_default();
             let refused = parts.any(|part| matches!(part, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"));
             !refused
-                && matches!(kind, "*/*" | "application/*" | "application/json" | "application/problem+json")
+                && (matches!(kind, "*/*" | "application/*" | "application/json" | "application/problem+json")
+                    || streams && matches!(kind, "text/*" | "text/event-stream"))
         })
 }
 
@@ -196,17 +199,19 @@ mod tests {
 
     #[test]
     fn json_is_refused_only_to_who_does_not_want_it() {
-        for (accept, wanted) in [
-            (None, true),
-            (Some("*/*"), true),
-            (Some("text/html, application/json;q=0.5"), true),
-            (Some("application/*"), true),
-            (Some("text/html"), false),
-            (Some("application/json;q=0"), false),
+        for (accept, wanted, streamed) in [
+            (None, true, true),
+            (Some("*/*"), true, true),
+            (Some("text/html, application/json;q=0.5"), true, true),
+            (Some("application/*"), true, true),
+            (Some("text/html"), false, false),
+            (Some("text/event-stream"), false, true),
+            (Some("application/json;q=0"), false, false),
         ] {
             let mut headers = HeaderMap::new();
             headers.extend(accept.map(|kinds| (ACCEPT, HeaderValue::from_static(kinds))));
-            assert_eq!(accepts_json(&headers), wanted, "{accept:?}");
+            assert_eq!(accepts_answer(&headers, false), wanted, "{accept:?}");
+            assert_eq!(accepts_answer(&headers, true), streamed, "{accept:?}");
         }
     }
 }

@@ -301,7 +301,7 @@ fn wire_live(live: devices::DeviceState, emulator: &model::Emulator) -> LiveStat
     }
 }
 
-fn wire_reason(reason: model::Reason) -> StatusReason {
+pub(super) fn wire_reason(reason: model::Reason) -> StatusReason {
     StatusReason { code: reason.code, message: reason.message }
 }
 
@@ -343,7 +343,7 @@ fn conditions(emulator: &model::Emulator) -> Vec<Condition> {
     ]
 }
 
-const fn wire_status(status: Status) -> EmulatorStatus {
+pub(super) const fn wire_status(status: Status) -> EmulatorStatus {
     match status {
         Status::Provisioning => EmulatorStatus::Provisioning,
         Status::Running => EmulatorStatus::Running,

@@ -106,7 +106,12 @@ impl World {
         clock: Arc<ManualClock>,
         shown: Arc<dyn Clock>,
     ) -> World {
-        let simulation = Simulation::new(shown.clone(), None);
+        // Devices that exist in memory only: what they are is tried elsewhere, with real ones.
+        let images = concat!(env!("CARGO_MANIFEST_DIR"), "/../../image");
+        let mut all = vec!["--devices-simulated", "true", "--devices-images", images];
+        all.extend(flags);
+        let config = config(&all);
+        let simulation = Simulation::new(shown.clone(), None, config.simulated_log_rate.0);
         let world = wiring::World {
             simulation: Some(simulation.clone()),
             clock: shown,
@@ -114,11 +119,7 @@ impl World {
             loops,
             build: Build { commit: "unknown", built_at: "2026-11-15T04:00:00Z" },
         };
-        // Devices that exist in memory only: what they are is tried elsewhere, with real ones.
-        let images = concat!(env!("CARGO_MANIFEST_DIR"), "/../../image");
-        let mut all = vec!["--devices-simulated", "true", "--devices-images", images];
-        all.extend(flags);
-        let server = wiring::start(&config(&all), world).await.expect("a server");
+        let server = wiring::start(&config, world).await.expect("a server");
         let admin = users::first_admin(&server.engine).await.expect("the first admin");
         let token = access_token::mint(&server.engine, admin.id, server.engine.now()).await.expect("a token");
         // The client's TLS is set up although no test speaks it through this client.

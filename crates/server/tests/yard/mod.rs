@@ -126,6 +126,10 @@ impl<'a> Yard<'a> {
         Yard::open(self.data, &flags)
     }
 
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
     pub fn request(&self, method: &str, path: &str) -> reqwest::RequestBuilder {
         let method = reqwest::Method::from_bytes(method.as_bytes()).expect("a method");
         self.http.request(method, self.daemon.url(path)).bearer_auth(&self.token)
@@ -225,7 +229,7 @@ impl Adb {
 
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("timeout");
-        command.args(["90", "adb", "-P", &self.0.to_string()]).args(arguments);
+        command.args(["120", "adb", "-P", &self.0.to_string()]).args(arguments);
         command
     }
 

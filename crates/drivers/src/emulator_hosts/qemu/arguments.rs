@@ -10,6 +10,7 @@ use paddock_model::drivers::emulator_hosts::Launch;
 use paddock_model::emulators::EmulatorId;
 use serde_json::{Value, json};
 
+use super::console;
 use crate::emulator_hosts::profile::{Boot, DiskFormat, Identity, Profile};
 
 /// The port on the device's address where ADB answers, whatever the device's own port is.
@@ -20,7 +21,6 @@ pub const CONTROL_SOCKET: &str = "control.sock";
 pub const LOG_SOCKET: &str = "log.sock";
 pub const DISPLAY_SOCKET: &str = "display.sock";
 pub const IDENTITY_FILE: &str = "identity.json";
-pub const CONSOLE_FILE: &str = "console.log";
 
 /// Who computes the device's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,8 +135,9 @@ pub fn arguments(profile: &Profile, image: &Path, launch: &Launch, accelerator: 
     if let Some(Identity::FwCfg { name }) = &profile.identity {
         line.add("-fw_cfg", format!("name={name},file={IDENTITY_FILE}"));
     }
-    // Appending, so that the file can be emptied under QEMU's hands.
-    line.add("-chardev", format!("file,id=console,path={CONSOLE_FILE},append=on"));
+    // Appending, so that a restart of QEMU under the same number would not overwrite what is there.
+    let console = console::file_name(launch.incarnation);
+    line.add("-chardev", format!("file,id=console,path={console},append=on"));
     line.add("-serial", "chardev:console");
     line.add("-qmp", format!("unix:{QMP_SOCKET},server=on,wait=off"));
     line.0

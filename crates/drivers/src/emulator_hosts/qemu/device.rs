@@ -22,7 +22,7 @@ use tokio::sync::{Semaphore, broadcast, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::arguments::{self, ADB_PORT, BlockNode, CONSOLE_FILE};
+use super::arguments::{self, ADB_PORT, BlockNode};
 use super::console;
 use super::control::{self, Control};
 use super::conversation::Trouble;
@@ -589,13 +589,13 @@ impl Device {
 
     /// What neither QEMU nor the device would tell.
     async fn watch_system(&self, process: &Process) {
-        let console = self.folder.join(CONSOLE_FILE);
+        let console = self.folder.join(console::file_name(self.state().record.incarnation));
         loop {
             let stopped = process.is_stopped();
             self.learn(|_, facts| facts.stopped = stopped);
             for file in [&console, &self.folder.join(OUTPUT_FILE)] {
-                if let Err(error) = console::rotate(file, self.settings.log) {
-                    tracing::warn!(emulator = %self.emulator, %error, "could not rotate the console's log");
+                if let Err(error) = console::trim(file, self.settings.console_bytes) {
+                    tracing::warn!(emulator = %self.emulator, %error, "could not keep the console's log within bounds");
                 }
             }
             sleep(TICK).await;

@@ -33,7 +33,7 @@ use async_trait::async_trait;
 use paddock_model::devices::{DeviceState, Image, Observed, Phase};
 use paddock_model::drivers::disk_pools::Volume;
 use paddock_model::drivers::emulator_hosts::{
-    ByteStream, Channel, Consistency, EmulatorHost, Launch, Switch,
+    ByteStream, Channel, Consistency, Console, EmulatorHost, Launch, Switch,
 };
 use paddock_model::drivers::{DriverError, DriverResult, Retry};
 use paddock_model::emulators::EmulatorId;
@@ -44,7 +44,6 @@ use tokio::sync::{OwnedSemaphorePermit, broadcast};
 use tokio::time::timeout;
 
 pub use self::arguments::Accelerator;
-pub use self::console::LogLimits;
 use self::conversation::{Trouble, connect};
 use self::device::{Device, Supervised};
 use self::processes::Process;
@@ -56,6 +55,8 @@ use crate::durable::{self, io_error, on_a_thread, sync_folder};
 pub(crate) const OUTPUT_FILE: &str = "qemu.log";
 
 const INSPECTION: Duration = Duration::from_secs(2);
+/// How soon a console is looked at again; the longer it is silent, the later.
+const CONSOLE_PAUSE: Duration = Duration::from_millis(40);
 
 pub struct QemuSettings {
     /// Everything of this host is in there.
@@ -63,7 +64,8 @@ pub struct QemuSettings {
     pub qemu_binary: PathBuf,
     /// Found out if not given.
     pub accelerator: Option<Accelerator>,
-    pub log: LogLimits,
+    /// How much of a device's console is kept for those who have not read it yet.
+    pub console_bytes: u64,
     /// How long a device may take to switch itself off before it is killed.
     pub patience: Duration,
     /// How long QEMU may leave a question unanswered before its device counts as silent.
@@ -81,7 +83,7 @@ impl QemuSettings {
             folder: folder.into(),
             qemu_binary: PathBuf::from("qemu-system-x86_64"),
             accelerator: None,
-            log: LogLimits::default(),
+            console_bytes: 16 << 20,
             patience: Duration::from_secs(5),
             silence: Duration::from_secs(5),
             agent_silence: Duration::from_secs(20),
@@ -309,6 +311,7 @@ fn prepare(folder: &Path, launch: &Launch, record: &Record) -> io::Result<()> {
     ] {
         durable::remove(&folder.join(socket))?;
     }
+    console::forget_old(folder, launch.incarnation)?;
     // It holds a secret, so it is nobody else's from its first byte on.
     durable::replace(
         &folder.join(arguments::IDENTITY_FILE),
@@ -373,6 +376,14 @@ impl EmulatorHost for QemuHost {
         let mut emulators: Vec<EmulatorId> = self.0.devices().keys().copied().collect();
         emulators.sort();
         Ok(emulators)
+    }
+
+    async fn stop(&self, emulator: EmulatorId) -> DriverResult<()> {
+        let _turn = self.0.turn(emulator).lock_owned().await;
+        match self.0.device(emulator) {
+            Some(device) => self.0.stop(&device).await,
+            None => Ok(()),
+        }
     }
 
     async fn remove(&self, emulator: EmulatorId) -> DriverResult<()> {
@@ -459,6 +470,30 @@ impl EmulatorHost for QemuHost {
                 let stream = connect(&device.folder, arguments::LOG_SOCKET).await.map_err(not_open)?;
                 Ok(Box::new(LogStream { stream, _permit: permit }))
             }
+        }
+    }
+
+    async fn console(&self, emulator: EmulatorId, incarnation: i64, from: u64) -> DriverResult<Console> {
+        let path = self.0.device_folder(emulator).join(console::file_name(incarnation));
+        let mut pause = CONSOLE_PAUSE;
+        loop {
+            // Before it is read: what is written until the end is there when the end is known.
+            let over = self.0.device(emulator).is_none_or(|device| {
+                let observed = device.observed();
+                observed.incarnation != incarnation || matches!(observed.phase, Phase::Exited { .. })
+            });
+            if over || fs::metadata(&path).is_ok_and(|facts| facts.len() != from) {
+                let path = path.clone();
+                let part = on_a_thread(move || {
+                    console::read(&path, from).map_err(|error| io_error("read a console", error))
+                });
+                let part = part.await?;
+                if over || !part.bytes.is_empty() {
+                    return Ok(Console { ended: over && part.ended, ..part });
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (2 * pause).min(8 * CONSOLE_PAUSE);
         }
     }
 

@@ -26,7 +26,7 @@ impl CrossOrigin {
             (ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, PUT, DELETE"),
             (
                 ACCESS_CONTROL_ALLOW_HEADERS,
-                "authorization, content-type, if-match, if-none-match, idempotency-key, x-request-id",
+                "authorization, content-type, if-match, if-none-match, idempotency-key, last-event-id, x-request-id",
             ),
             (ACCESS_CONTROL_MAX_AGE, "600"),
         ];
