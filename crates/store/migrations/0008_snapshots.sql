@@ -6,8 +6,6 @@ UPDATE layers SET reach_bytes = allocated_bytes,
     refs = (SELECT COUNT(*) FROM snapshots WHERE snapshots.layer = layers.id)
          + (SELECT COUNT(*) FROM disks WHERE disks.layer = layers.id);
 
-CREATE INDEX layers_by_parent ON layers (parent) WHERE parent IS NOT NULL;
-
 -- What went wrong, for people; which belong together; how far its content is believed; how it was captured; the boot that proved it.
 ALTER TABLE snapshots ADD COLUMN fault TEXT;
 ALTER TABLE snapshots ADD COLUMN of_group TEXT;
