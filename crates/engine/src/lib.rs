@@ -14,6 +14,7 @@ pub mod emulators;
 pub mod grants;
 pub mod groups;
 pub mod idempotency_keys;
+pub mod imports;
 pub mod invitations;
 pub mod members;
 pub mod passwords;
