@@ -109,7 +109,8 @@ impl Devices {
 
     /// None while somebody else sends them.
     pub(crate) fn take_turn(&self, layer: LayerId) -> Option<Turn<'_>> {
-        self.arriving().insert(layer).then_some(Turn { devices: self, layer })
+        let free = self.arriving().insert(layer);
+        free.then(|| Turn { devices: self, layer })
     }
 
     fn arriving(&self) -> MutexGuard<'_, HashSet<LayerId>> {

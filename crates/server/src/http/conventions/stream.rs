@@ -29,6 +29,8 @@ pub struct Stream {
     /// Whether it is the sender whom we wait for.
     waiting: bool,
     most_silent: Duration,
+    /// It is of the wrong type. Who may not send anything is told that first, so it is said when somebody begins to read.
+    refused: Option<Failure>,
     /// What is wrong with the body; whoever reads it cannot know.
     trouble: Option<Failure>,
     ended: bool,
@@ -38,17 +40,18 @@ impl FromRequest<App> for Stream {
     type Rejection = Failure;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Failure> {
-        require_bytes(request.headers())?;
         if let Some(patience) = request.extensions().get::<Patience>() {
             patience.lift();
         }
         let most_silent = app.limits.stall_time;
+        let refused = require_bytes(request.headers()).err();
         Ok(Stream {
             body: request.into_body(),
             rest: Bytes::new(),
             silence: Box::pin(tokio::time::sleep(most_silent)),
             waiting: false,
             most_silent,
+            refused,
             trouble: None,
             ended: false,
         })
@@ -101,6 +104,9 @@ impl AsyncRead for Stream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let stream = &mut *self;
+        if let Some(refused) = stream.refused.take() {
+            return stream.fail(refused);
+        }
         while stream.rest.is_empty() && !stream.ended {
             match Pin::new(&mut stream.body).poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) => {
