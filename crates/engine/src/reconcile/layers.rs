@@ -78,7 +78,7 @@ async fn import(engine: &Engine, layer: &Layer) -> Result<(), Trouble> {
             return Ok(engine.commit(tx).await?);
         }
         Err(error) if error.retry == Retry::Never => {
-            tracing::error!(layer = %layer.id, %error, "a disk image cannot be brought in");
+            tracing::warn!(layer = %layer.id, %error, "a disk image cannot be brought in");
             layers::set_state(&mut tx, layer.id, LayerState::Void).await?;
             Some(error)
         }
@@ -90,7 +90,7 @@ async fn import(engine: &Engine, layer: &Layer) -> Result<(), Trouble> {
         }
         match &fault {
             None if snapshot.tenant.is_none() => {
-                settle(engine, &mut tx, &snapshot, SnapshotState::Ready, None).await?
+                settle(engine, &mut tx, &snapshot, SnapshotState::Ready, None).await?;
             }
             None => await_verification(engine, &mut tx, &snapshot).await?,
             Some(error) => {
