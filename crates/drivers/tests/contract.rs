@@ -511,7 +511,7 @@ async fn nothing_is_known_of_an_absent_device(world: Host) {
     let absent = emulator();
 
     assert_eq!(world.host.observe(absent).await.expect("looked"), None);
-    assert_eq!(world.host.list().await.expect("listed"), [] as [LayerId; 0]);
+    assert_eq!(world.host.list().await.expect("listed"), []);
     world.host.remove(absent).await.expect("nothing to remove");
     assert_eq!(world.host.inspect(absent).await.expect_err("absent").code, "device_missing");
     let opened = world.host.open(absent, Channel::Adb).await;
@@ -545,7 +545,7 @@ async fn a_device_comes_up_once_and_goes(world: Host) {
     host.remove(launch.emulator).await.expect("removed already");
     assert_eq!(changes.recv().await.expect("told"), launch.emulator);
     assert_eq!(host.observe(launch.emulator).await.expect("looked"), None);
-    assert_eq!(host.list().await.expect("listed"), [] as [LayerId; 0]);
+    assert_eq!(host.list().await.expect("listed"), []);
 }
 
 async fn a_newer_incarnation_replaces_an_older_one_and_never_the_other_way_round(world: Host) {
@@ -577,5 +577,5 @@ async fn a_host_that_is_opened_again_has_its_devices(world: Host) {
     let observed = until(&*host, launch.emulator, "ready", is_ready).await;
     assert_eq!(observed.incarnation, launch.incarnation);
     host.remove(launch.emulator).await.expect("removed");
-    assert_eq!(host.list().await.expect("listed"), [] as [LayerId; 0]);
+    assert_eq!(host.list().await.expect("listed"), []);
 }
