@@ -269,7 +269,7 @@ fn wire(described: Described) -> Snapshot {
             adb: boot.adb,
             vehicle: boot.vehicle,
         }),
-        source_volumes: source_volumes.map(|volumes| volumes.into_iter().map(wire_volume).collect()),
+        source_volumes: source_volumes.map(|volumes| volumes.iter().map(wire_volume).collect()),
         labels: Labels(snapshot.labels),
         created_at: time(snapshot.created_at),
         created_by: snapshot.created_by,
@@ -278,7 +278,7 @@ fn wire(described: Described) -> Snapshot {
     }
 }
 
-fn wire_volume(volume: snapshots::SourceVolume) -> SourceVolume {
+fn wire_volume(volume: &snapshots::SourceVolume) -> SourceVolume {
     SourceVolume {
         volume: volume.volume.to_string(),
         emulator_id: volume.emulator.to_string(),
