@@ -17,6 +17,7 @@ use crate::sign_in::OAuthError;
 mod admins;
 mod api_keys;
 mod audit;
+mod content;
 mod emulators;
 mod grants;
 mod groups;
@@ -114,14 +115,21 @@ impl Client {
         if let Some(body) = body {
             request = request.header(header::CONTENT_TYPE, "application/json").body(body);
         }
-        let answer = request.headers(headers).send().await.map_err(Error::Unreachable)?;
-        let (status, headers) = (answer.status(), answer.headers().clone());
-        let body = answer.bytes().await.map_err(Error::Unreachable)?;
-        if status.is_success() {
-            return Ok((headers, body.to_vec()));
-        }
-        Err(serde_json::from_slice(&body)
-            .map_or(Error::Foreign(status), |problem| Error::Refused(Box::new(problem))))
+        answer(request.headers(headers)).await
+    }
+
+    /// Sends a body of any length, for as long as that takes.
+    async fn stream<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: reqwest::Body,
+    ) -> Result<Versioned<T>> {
+        const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+        let token = self.token.clone().map(|token| (header::AUTHORIZATION, token));
+        let request = self.http.request(method, self.url(path)).headers(token.into_iter().collect());
+        let request = request.header(header::CONTENT_TYPE, "application/octet-stream").timeout(WEEK);
+        versioned(answer(request.body(body)).await?)
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Versioned<T>> {
@@ -171,11 +179,26 @@ impl Client {
     ) -> Result<Versioned<T>> {
         let body =
             body.map(serde_json::to_vec).transpose().map_err(|error| Error::Setup(error.to_string()))?;
-        let (headers, body) = self.request(method, path, headers, body).await?;
-        let value = serde_json::from_slice(&body).map_err(|_| Error::Foreign(StatusCode::OK))?;
-        let etag = headers.get(header::ETAG).and_then(|etag| etag.to_str().ok()).map(str::to_owned);
-        Ok(Versioned { value, etag })
+        versioned(self.request(method, path, headers, body).await?)
     }
+}
+
+/// What the server says, or why it says no.
+async fn answer(request: reqwest::RequestBuilder) -> Result<(HeaderMap, Vec<u8>)> {
+    let answer = request.send().await.map_err(Error::Unreachable)?;
+    let (status, headers) = (answer.status(), answer.headers().clone());
+    let body = answer.bytes().await.map_err(Error::Unreachable)?;
+    if status.is_success() {
+        return Ok((headers, body.to_vec()));
+    }
+    Err(serde_json::from_slice(&body)
+        .map_or(Error::Foreign(status), |problem| Error::Refused(Box::new(problem))))
+}
+
+fn versioned<T: DeserializeOwned>((headers, body): (HeaderMap, Vec<u8>)) -> Result<Versioned<T>> {
+    let value = serde_json::from_slice(&body).map_err(|_| Error::Foreign(StatusCode::OK))?;
+    let etag = headers.get(header::ETAG).and_then(|etag| etag.to_str().ok()).map(str::to_owned);
+    Ok(Versioned { value, etag })
 }
 
 fn idempotency_key() -> Result<HeaderValue> {

@@ -283,17 +283,22 @@ pub struct ListSnapshots {
     pub cursor: Option<String>,
 }
 
-/// A new snapshot of a device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// A new snapshot: of a device, or of a disk image from outside. Exactly one of `emulatorId` and `import` is needed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SnapshotSpec {
     /// The emulator to capture; it keeps running.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(
         max_length = 30,
         pattern = "^emu_[0-7][0-9a-hjkmnp-tv-z]{25}$",
-        examples("emu_01jcr8e8v0e9bvqz3tz4d0wq2h")
+        examples("emu_01jcr8e8v0e9bvqz3tz4d0wq2h"),
+        nullable = false
     )]
-    pub emulator_id: String,
+    pub emulator_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub import: Option<SnapshotImport>,
     /// Its name, which no other snapshot may have; one is made up if you give none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(
@@ -310,6 +315,52 @@ pub struct SnapshotSpec {
     #[schema(nullable = false)]
     pub labels: Option<Labels>,
 }
+
+/// A disk image that is to be brought in: a qcow2 file that stands alone, or a raw disk.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SnapshotImport {
+    /// Whose it is to be; may be left out by who has one tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(
+        max_length = 30,
+        pattern = "^ten_[0-7][0-9a-hjkmnp-tv-z]{25}$",
+        examples("ten_01jcr8e8v0e9bvqz3tz4d0wq2h"),
+        nullable = false
+    )]
+    pub tenant_id: Option<String>,
+    /// A snapshot that you may see: the disk boots with its kernel and memory, as its kind of device.
+    #[schema(
+        max_length = 63,
+        pattern = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
+        examples("paddock-phone-3fe30cce5940")
+    )]
+    pub like: String,
+    /// A file on the server, below a folder that its admin has opened to imports. Without it, send the bytes to `/snapshots/{name}/content`
+    /// within a day.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(
+        max_length = 4096,
+        pattern = "^/[^\\x00]*$",
+        examples("/srv/images/phone-with-maps.qcow2"),
+        nullable = false
+    )]
+    pub path: Option<String>,
+    /// Over the image's bytes; required where they are sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(
+        max_length = 71,
+        pattern = "^sha256:[0-9a-f]{64}$",
+        examples("sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"),
+        nullable = false
+    )]
+    pub checksum: Option<String>,
+}
+
+/// A disk image, as it is.
+#[derive(Debug, Clone, PartialEq, Eq, ToSchema)]
+#[schema(value_type = String, format = Binary, max_length = 9007199254740991)]
+pub struct DiskImage(pub Vec<u8>);
 
 /// How a snapshot is made a root.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

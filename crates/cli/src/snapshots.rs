@@ -1,5 +1,10 @@
 //! Snapshots: what emulators boot from.
 
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -8,9 +13,10 @@ use paddock_api::emulators::DeviceType;
 use paddock_api::labels::Labels;
 use paddock_api::page::ListPage;
 use paddock_api::snapshots::{
-    DiskPool, ListSnapshots, PromoteRoot, ReadTree, Snapshot, SnapshotNode, SnapshotSpec, SnapshotState,
-    VerifiedBoot,
+    DiskPool, ListSnapshots, PromoteRoot, ReadTree, Snapshot, SnapshotImport, SnapshotNode, SnapshotSpec,
+    SnapshotState, VerifiedBoot,
 };
+use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::confirmation::Removal;
 use crate::emulators;
@@ -26,6 +32,7 @@ Examples:
   paddock snapshot list --deployable
   paddock snapshot get paddock-phone-3fe30cce5940 -o yaml
   paddock snapshot create maps-nightly --name with-maps-installed --wait
+  paddock snapshot import phone.qcow2 --like paddock-phone-3fe30cce5940 --wait
   paddock snapshot tree";
 
 const CREATE_EXAMPLES: &str = "\
@@ -35,6 +42,22 @@ Examples:
   paddock snapshot create maps-nightly --group nightly --label team=maps -o name
 
 The device keeps running. The snapshot can be deployed once a throw-away clone of it has booted.";
+
+const IMPORT_EXAMPLES: &str = "\
+Examples:
+  paddock snapshot import phone.qcow2 --like paddock-phone-3fe30cce5940
+  paddock snapshot import phone.qcow2 --like paddock-phone-3fe30cce5940 --name with-maps --tenant acme --wait
+  paddock snapshot import --server-path /srv/images/phone.qcow2 --like paddock-phone-3fe30cce5940
+
+The image is a qcow2 file that stands alone, or a raw disk. It boots as the snapshot does that --like names, and can be
+deployed once a throw-away clone of it has booted.";
+
+const UPLOAD_EXAMPLES: &str = "\
+Examples:
+  paddock snapshot upload with-maps phone.qcow2
+  paddock snapshot upload with-maps phone.qcow2 --wait
+
+Only for a snapshot that was made by `paddock snapshot import` and still waits for its bytes.";
 
 const TREE_EXAMPLES: &str = "\
 Examples:
@@ -94,6 +117,12 @@ pub enum Verb {
     /// Capture a snapshot of an emulator, which keeps running
     #[command(after_help = CREATE_EXAMPLES)]
     Create(Create),
+    /// Bring in a disk image as a snapshot
+    #[command(after_help = IMPORT_EXAMPLES)]
+    Import(Import),
+    /// Send the disk image of an import once more, after it was broken off
+    #[command(after_help = UPLOAD_EXAMPLES)]
+    Upload(Upload),
     /// Show how snapshots were derived from each other
     #[command(after_help = TREE_EXAMPLES)]
     Tree(Tree),
@@ -160,6 +189,48 @@ pub struct Create {
     /// Label to write on it; may be given more than once
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = tenants::label)]
     labels: Vec<(String, String)>,
+    /// Wait until it can be deployed
+    #[arg(long)]
+    wait: bool,
+}
+
+#[derive(Args)]
+pub struct Import {
+    /// The disk image, which is sent to the server
+    #[arg(required_unless_present = "server_path", conflicts_with = "server_path")]
+    file: Option<PathBuf>,
+    /// A file on the server instead, below a folder that its admin has opened to imports
+    #[arg(long, value_name = "PATH")]
+    server_path: Option<String>,
+    /// What the file on the server must be: sha256:…
+    #[arg(long, requires = "server_path")]
+    checksum: Option<String>,
+    /// The snapshot whose kernel, memory and kind of device it boots with
+    #[arg(long, value_name = "SNAPSHOT")]
+    like: String,
+    /// What to call it [default: something new]
+    #[arg(long)]
+    name: Option<String>,
+    /// Whose it is to be: a tenant's id (ten_…) or name [default: your only one]
+    #[arg(long)]
+    tenant: Option<String>,
+    /// The group that it belongs to; retention judges each group by itself
+    #[arg(long)]
+    group: Option<String>,
+    /// Label to write on it; may be given more than once
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = tenants::label)]
+    labels: Vec<(String, String)>,
+    /// Wait until it can be deployed
+    #[arg(long)]
+    wait: bool,
+}
+
+#[derive(Args)]
+pub struct Upload {
+    /// Its name
+    snapshot: String,
+    /// The disk image
+    file: PathBuf,
     /// Wait until it can be deployed
     #[arg(long)]
     wait: bool,
@@ -233,6 +304,8 @@ pub async fn run(verb: Verb, client: &Client, output: Output) -> Result<(), Fail
         Verb::List(wanted) => list(wanted, client, output).await,
         Verb::Get(wanted) => output.one(&client.get_snapshot(&wanted.snapshot).await?.value),
         Verb::Create(wanted) => create(wanted, client, output).await,
+        Verb::Import(wanted) => import(wanted, client, output).await,
+        Verb::Upload(wanted) => upload(&wanted, client, output).await,
         Verb::Tree(wanted) => tree(wanted, client, output).await,
         Verb::Pool => {
             let answer = client.get_diskpool().await?;
@@ -250,24 +323,175 @@ pub async fn run(verb: Verb, client: &Client, output: Output) -> Result<(), Fail
 
 async fn create(wanted: Create, client: &Client, output: Output) -> Result<(), Failure> {
     let spec = SnapshotSpec {
-        emulator_id: emulators::id(&wanted.emulator, client).await?,
+        emulator_id: Some(emulators::id(&wanted.emulator, client).await?),
+        import: None,
         name: wanted.name,
         group: wanted.group,
         labels: (!wanted.labels.is_empty()).then(|| Labels(wanted.labels.into_iter().collect())),
     };
-    let mut snapshot = client.create_snapshot(&spec).await?.value;
+    let snapshot = client.create_snapshot(&spec).await?.value;
+    show(snapshot, wanted.wait, client, output).await
+}
+
+/// What was made, at once or when it is known whether it boots.
+async fn show(mut snapshot: Snapshot, wait: bool, client: &Client, output: Output) -> Result<(), Failure> {
     let name = snapshot.name.clone();
-    if wanted.wait {
+    if wait {
         snapshot = settled(&name, None, client).await?;
     }
     output.created(&snapshot, &name)?;
-    if wanted.wait {
+    if wait {
         return proved(&snapshot);
     }
     if output.is_table() {
         output::notice(&format!("It is being taken and verified. Next: paddock snapshot get {name}"));
     }
     Ok(())
+}
+
+async fn import(wanted: Import, client: &Client, output: Output) -> Result<(), Failure> {
+    let image = match &wanted.file {
+        Some(path) => Some(Image::open(path)?),
+        None => None,
+    };
+    let checksum = match &image {
+        Some(image) => Some(image.checksum(output)?),
+        None => wanted.checksum,
+    };
+    let import = SnapshotImport {
+        tenant_id: tenants::optional_id(wanted.tenant.as_deref(), client).await?,
+        like: wanted.like,
+        path: wanted.server_path,
+        checksum,
+    };
+    let spec = SnapshotSpec {
+        emulator_id: None,
+        import: Some(import),
+        name: wanted.name,
+        group: wanted.group,
+        labels: (!wanted.labels.is_empty()).then(|| Labels(wanted.labels.into_iter().collect())),
+    };
+    let mut snapshot = client.create_snapshot(&spec).await?.value;
+    if let Some(image) = image {
+        let name = snapshot.name.clone();
+        snapshot = image.send(&name, client, output).await.inspect_err(|_| {
+            let file = output::printable(&image.path.display().to_string());
+            output::notice(&format!(
+                "{name} waits for its bytes. Once it can: paddock snapshot upload {name} {file}"
+            ));
+        })?;
+    }
+    show(snapshot, wanted.wait, client, output).await
+}
+
+async fn upload(wanted: &Upload, client: &Client, output: Output) -> Result<(), Failure> {
+    let snapshot = Image::open(&wanted.file)?.send(&wanted.snapshot, client, output).await?;
+    show(snapshot, wanted.wait, client, output).await
+}
+
+/// A disk image here.
+struct Image {
+    path: PathBuf,
+    file: File,
+    length: u64,
+}
+
+impl Image {
+    fn open(path: &Path) -> Result<Image, Failure> {
+        let unreadable = |error: io::Error| {
+            Failure::Usage(output::printable(&format!("cannot read {}: {error}", path.display())))
+        };
+        let file = File::open(path).map_err(unreadable)?;
+        let facts = file.metadata().map_err(unreadable)?;
+        if !facts.is_file() {
+            return Err(unreadable(io::Error::other("it is no file")));
+        }
+        Ok(Image { path: path.to_owned(), file, length: facts.len() })
+    }
+
+    /// Reads it from its beginning.
+    fn bytes(&self, doing: &'static str, output: Output) -> Result<Watched<File>, Failure> {
+        let mut file = self.file.try_clone().map_err(Failure::Runtime)?;
+        file.rewind().map_err(Failure::Runtime)?;
+        Ok(Watched {
+            from: file,
+            doing,
+            length: self.length,
+            read: 0,
+            shown: None,
+            wanted: wants_progress(output),
+        })
+    }
+
+    fn checksum(&self, output: Output) -> Result<String, Failure> {
+        let mut bytes = self.bytes("Reading", output)?;
+        let mut sum = ring::digest::Context::new(&ring::digest::SHA256);
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            match bytes.read(&mut buffer).map_err(Failure::Runtime)? {
+                0 => break,
+                length => sum.update(&buffer[..length]),
+            }
+        }
+        let digits: String = sum.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(format!("sha256:{digits}"))
+    }
+
+    async fn send(&self, name: &str, client: &Client, output: Output) -> Result<Snapshot, Failure> {
+        let Watched { from, doing, length, read, shown, wanted } = self.bytes("Sending", output)?;
+        let from = tokio::fs::File::from_std(from);
+        let bytes = Watched { from, doing, length, read, shown, wanted };
+        Ok(client.upload_snapshot(name, bytes, self.length).await?.value)
+    }
+}
+
+fn wants_progress(output: Output) -> bool {
+    output.is_table() && io::stderr().is_terminal()
+}
+
+/// Shows on a terminal how far it has been read.
+struct Watched<R> {
+    from: R,
+    doing: &'static str,
+    length: u64,
+    read: u64,
+    /// In percent.
+    shown: Option<u64>,
+    wanted: bool,
+}
+
+impl<R> Watched<R> {
+    fn has_read(&mut self, bytes: usize) {
+        self.read += bytes as u64;
+        let percent = (self.read * 100).checked_div(self.length).unwrap_or(100);
+        if self.wanted && self.shown != Some(percent) {
+            self.shown = Some(percent);
+            let end = if self.read == self.length { "\n" } else { "" };
+            let total = size(i64::try_from(self.length).unwrap_or(i64::MAX));
+            let _ = write!(io::stderr(), "\r{} {percent:3} % of {total}{end}", self.doing);
+        }
+    }
+}
+
+impl<R: Read> Read for Watched<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.from.read(buffer)?;
+        self.has_read(read);
+        Ok(read)
+    }
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Watched<R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.from).poll_read(context, buffer))?;
+        self.has_read(buffer.filled().len() - before);
+        Poll::Ready(Ok(()))
+    }
 }
 
 async fn verify(wanted: Verify, client: &Client, output: Output) -> Result<(), Failure> {

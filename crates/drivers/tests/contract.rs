@@ -2,9 +2,12 @@
 
 mod world;
 
+use std::io;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::process::Command;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use paddock_drivers::disk_pools::qcow2::Qcow2Pool;
@@ -15,8 +18,8 @@ use paddock_model::drivers::Retry;
 use paddock_model::drivers::disk_pools::{DiskPool, Integrity, LayerSource, Volume};
 use paddock_model::drivers::emulator_hosts::{Channel, Consistency, EmulatorHost, Launch, Switch};
 use paddock_model::layers::{DiskId, LayerId};
-use ring::digest::{Context, SHA256};
-use tokio::io::AsyncWriteExt;
+use ring::digest::SHA256;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 use world::{Folder, disk, emulator, images, is_ready, launch, layer, open_host, until};
 
 /// A pool, how another process would open it again, and something to make layers of.
@@ -144,6 +147,7 @@ macro_rules! sentences {
 
 sentences!(pools, qcow2_pool, simulated_pool:
     a_layer_is_taken_once,
+    what_is_received_becomes_a_layer_and_nothing_else_stays,
     a_disk_is_made_once_and_stays_on_its_layer,
     no_disk_stands_on_what_is_not_there,
     a_layer_in_quarantine_carries_no_new_disk,
@@ -183,6 +187,59 @@ async fn a_layer_is_taken_once(world: Pool) {
     assert_eq!(listed.layers[0].allocated_bytes, facts.allocated_bytes);
 }
 
+async fn what_is_received_becomes_a_layer_and_nothing_else_stays(world: Pool) {
+    let (id, bytes) = (layer(), vec![7; 3 << 20]);
+    let sum = |bytes: &[u8]| {
+        let sum = ring::digest::digest(&SHA256, bytes);
+        sum.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
+    let digest = sum(&bytes);
+    let receive = async |mut from: &[u8], most: u64, digest: &str| {
+        world.pool.receive(id, &mut from, most, digest).await.map_err(|error| error.code)
+    };
+    assert_eq!(receive(&bytes, bytes.len() as u64 - 1, &digest).await, Err("too_large"));
+    assert_eq!(receive(&bytes[1..], 1 << 30, &digest).await, Err("checksum_mismatch"));
+    // A sender whose connection breaks.
+    let mut broken = bytes[..2 << 20].chain(Broken);
+    let refused = world.pool.receive(id, &mut broken, 1 << 30, &digest).await.expect_err("broken off");
+    assert_eq!(refused.code, "broken_off");
+    // One who is not waited for any longer.
+    let (mut silent, _kept) = tokio::io::duplex(64);
+    let given_up = world.pool.receive(id, &mut silent, 1 << 30, &digest);
+    tokio::time::timeout(Duration::from_millis(100), given_up).await.expect_err("it is silent");
+    assert_eq!(world.pool.received().await.expect("listed"), [] as [LayerId; 0]);
+    assert_eq!(world.used_bytes().await, 0);
+    let source = LayerSource::Received { digest: digest.clone() };
+    assert_eq!(world.pool.ensure_layer(id, &source).await.expect_err("nothing").code, "not_received");
+
+    receive(&bytes, 1 << 30, &digest).await.expect("received");
+    receive(&bytes, 1 << 30, &digest).await.expect("received again");
+    let reopened = (world.reopened)();
+    assert_eq!(reopened.received().await.expect("listed"), [id]);
+    let listed = reopened.list().await.expect("listed");
+    assert_eq!((listed.layers, listed.strangers), (vec![], vec![]), "it is no layer yet, and no stranger");
+    let facts = reopened.ensure_layer(id, &source).await.expect("taken");
+    assert_eq!(facts.digest, digest);
+    assert_eq!(reopened.ensure_layer(id, &source).await.expect("there"), facts);
+    assert_eq!(reopened.received().await.expect("listed"), [] as [LayerId; 0]);
+    assert_eq!(reopened.verify_layer(id, &digest).await.expect("read"), Integrity::Sound);
+
+    let other = layer();
+    world.pool.receive(other, &mut &bytes[..], 1 << 30, &digest).await.expect("received");
+    world.pool.discard(other).await.expect("discarded");
+    world.pool.discard(other).await.expect("discarded again");
+    assert_eq!(world.pool.received().await.expect("listed"), [] as [LayerId; 0]);
+}
+
+/// A connection that breaks.
+struct Broken;
+
+impl AsyncRead for Broken {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+    }
+}
+
 async fn a_disk_is_made_once_and_stays_on_its_layer(world: Pool) {
     let (below, other, id) = (layer(), layer(), disk());
     world.pool.ensure_layer(below, &world.source).await.expect("taken");
@@ -214,7 +271,7 @@ async fn a_layer_is_read_in_pieces_and_they_make_its_digest(world: Pool) {
     let below = layer();
     let facts = world.pool.ensure_layer(below, &world.source).await.expect("a layer");
 
-    let mut context = Context::new(&SHA256);
+    let mut context = ring::digest::Context::new(&SHA256);
     let mut at = 0;
     loop {
         let piece = world.pool.read_layer(below, at, 100_000).await.expect("a piece");

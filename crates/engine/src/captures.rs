@@ -2,22 +2,21 @@
 
 use paddock_model::caller::Caller;
 use paddock_model::emulators::{Action, Emulator, EmulatorId};
-use paddock_model::id::uuid_v7;
 use paddock_model::labels::Labels;
 use paddock_model::layers::{DiskId, LayerId};
 use paddock_model::permissions::Relation;
 use paddock_model::slug::Slug;
-use paddock_model::snapshots::{Origin, Snapshot, SnapshotState, Trust};
+use paddock_model::snapshots::{Origin, SnapshotState, Trust};
 use paddock_model::{Error, Result};
 use paddock_store::captures::{Capture, CaptureState};
 use paddock_store::disks::Disk;
 use paddock_store::layers::{LayerState, NewLayer};
-use paddock_store::{Tx, captures, disks, layers, snapshots};
+use paddock_store::{Tx, captures, disks, layers, snapshots as snapshot_rows};
 use serde_json::json;
 
 use crate::emulators::{find_to_change, require_action, require_room, require_undisturbed, update};
-use crate::snapshots::{Described, describe_one, give_to, insert, read_name};
-use crate::{Engine, audit, idempotency_keys, permissions};
+use crate::snapshots::{self, Described, Draft, describe_one};
+use crate::{Engine, idempotency_keys, permissions};
 
 /// What a caller may say about a new snapshot of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,43 +43,26 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: CaptureSpec) -> Resu
     let from = disks::find(&mut tx, emulator.disk).await?;
     let from = from.ok_or_else(|| Error::internal("an emulator's disk is not in the catalogue"))?;
     let below = layers::find(&mut tx, from.layer).await?;
-    let source = snapshots::find_any(&mut tx, &emulator.snapshot).await?;
+    let source = snapshot_rows::find_any(&mut tx, &emulator.snapshot).await?;
     let source = source.ok_or_else(|| Error::internal("the source of a volume is gone"))?;
     let layer = LayerId::new(now, engine.random());
-    let id = uuid_v7(now, engine.random());
-    let name = match &spec.name {
-        Some(name) => read_name(name)?,
-        None => new_name(&emulator, layer),
-    };
-    let snapshot = Snapshot {
+    let name = snapshots::name(spec.name.as_deref(), &emulator.name, layer)?;
+    let parent = lineage(&mut tx, from.layer).await?;
+    let next = Disk { id: DiskId::new(now, engine.random()), layer, ..from.clone() };
+    let bytes = NewLayer::new(layer, below, LayerState::Capturing);
+    layers::insert(&mut tx, &bytes, now).await?;
+    let draft = Draft {
         name: name.clone(),
-        id,
-        tenant: Some(emulator.tenant),
-        parent: lineage(&mut tx, from.layer).await?,
+        tenant: emulator.tenant,
+        parent,
         layer,
-        state: SnapshotState::Creating,
-        problems: Vec::new(),
-        fault: None,
         image: source.image,
-        rooted_at: None,
-        rooted_by: None,
         origin: Origin::Manual { emulator: emulator.id },
         group: spec.group,
         trust: source.trust.min(Trust::Internal),
-        consistency: None,
-        verified: None,
         labels: spec.labels,
-        created_by: Some(caller.subject.to_string()),
-        created_at: now,
-        updated_at: now,
-        last_used_at: None,
-        use_count: 0,
-        generation: 1,
     };
-    let next = Disk { id: DiskId::new(now, engine.random()), layer, ..from.clone() };
-    let bytes = NewLayer { id: layer, below, state: LayerState::Capturing, source: None, refs: 1 };
-    layers::insert(&mut tx, &bytes, now).await?;
-    insert(&mut tx, &snapshot).await?;
+    let snapshot = snapshots::begin(engine, &mut tx, caller, draft).await?;
     disks::insert(&mut tx, &next).await?;
     let wanted = Capture {
         snapshot: name.clone(),
@@ -97,38 +79,14 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: CaptureSpec) -> Resu
     captures::insert(&mut tx, &wanted).await?;
     let held = Emulator { capturing: Some(name), active_at: now, ..emulator.clone() };
     update(&mut tx, &emulator, held, now).await?;
-    give_to(&mut tx, &snapshot, emulator.tenant, caller).await?;
-    let details = json!({ "emulator": emulator.id });
-    let (tenant, object) = (Some(emulator.tenant), snapshot.object());
-    audit::record(engine, &mut tx, caller, "snapshots.create", tenant, object, details).await?;
-    idempotency_keys::remember(&mut tx, caller, &snapshot).await?;
-    let described = describe_one(engine, &mut tx, caller, snapshot).await?;
-    engine.commit(tx).await?;
-    Ok(described)
-}
-
-/// The emulator's name with something that nobody else has.
-fn new_name(emulator: &Emulator, layer: LayerId) -> Slug {
-    let mut stem: String = emulator
-        .name
-        .to_lowercase()
-        .chars()
-        .map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' })
-        .take(48)
-        .collect();
-    stem = stem.trim_matches('-').to_owned();
-    let id = layer.to_string();
-    let end = &id[id.len() - 10..];
-    Slug::parse(&format!("{stem}-{end}"))
-        .or_else(|| Slug::parse(&format!("snapshot-{end}")))
-        .expect("letters and digits")
+    snapshots::announce(engine, tx, caller, snapshot, json!({ "emulator": emulator.id })).await
 }
 
 /// The nearest snapshot below a layer, itself included: what comes next was derived from it.
 async fn lineage(tx: &mut Tx, layer: LayerId) -> Result<Option<Slug>> {
     let mut next = Some(layer);
     while let Some(layer) = next {
-        let standing = snapshots::of_layer(tx, layer).await?;
+        let standing = snapshot_rows::of_layer(tx, layer).await?;
         if let Some(snapshot) =
             standing.into_iter().find(|snapshot| snapshot.state != SnapshotState::Deleting)
         {

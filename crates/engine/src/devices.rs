@@ -1,15 +1,15 @@
 //! What devices run on: a host, a pool of disks, journals, and their limits.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use paddock_model::Timestamp;
 use paddock_model::drivers::disk_pools::{DiskPool, PoolCapacity};
 use paddock_model::drivers::emulator_hosts::EmulatorHost;
 use paddock_model::drivers::journals::Journals;
-use paddock_model::layers::DiskId;
+use paddock_model::layers::{DiskId, LayerId};
 use paddock_store::layers::Layer;
 use ring::digest::Context;
 
@@ -29,6 +29,20 @@ pub struct Devices {
     pub(crate) integrity: tokio::sync::Mutex<Verification>,
     /// When the host and the catalogue were last compared as a whole.
     pub(crate) compared_at: Mutex<Option<Timestamp>>,
+    /// What is being sent right now.
+    arriving: Mutex<HashSet<LayerId>>,
+}
+
+/// The right to send a layer's bytes, which one at a time has.
+pub(crate) struct Turn<'a> {
+    devices: &'a Devices,
+    layer: LayerId,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.devices.arriving().remove(&self.layer);
+    }
 }
 
 #[derive(Default)]
@@ -75,6 +89,10 @@ pub struct Settings {
     pub warn_percent: i64,
     /// Above this much of the pool, nothing new is put into it.
     pub critical_percent: i64,
+    /// Where disk images may be imported from by their path.
+    pub import_folders: Vec<PathBuf>,
+    /// The largest disk image that somebody may send.
+    pub upload_bytes: u64,
     /// Open to one caller at once.
     pub streams_per_caller: usize,
 }
@@ -95,7 +113,18 @@ impl Devices {
             disk_bytes: RwLock::default(),
             integrity: tokio::sync::Mutex::default(),
             compared_at: Mutex::new(None),
+            arriving: Mutex::default(),
         }
+    }
+
+    /// None while somebody else sends them.
+    pub(crate) fn take_turn(&self, layer: LayerId) -> Option<Turn<'_>> {
+        let free = self.arriving().insert(layer);
+        free.then(|| Turn { devices: self, layer })
+    }
+
+    fn arriving(&self) -> MutexGuard<'_, HashSet<LayerId>> {
+        self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn set_disk_bytes(&self, bytes: HashMap<DiskId, i64>) {

@@ -13,12 +13,15 @@ use paddock_store::slots::Slots;
 use paddock_store::{Tx, disks, emulators, layers, slots, tenant_usage, verifications};
 
 use crate::Engine;
+use crate::imports::is_awaited;
 
 /// Something in which the catalogue and the pool disagree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
     /// In the pool, and nobody knows of it: it takes room.
     StrayLayer(LayerId),
+    /// Sent for a layer that does not wait for it.
+    StrayUpload(LayerId),
     StrayDisk(DiskId),
     /// None of ours; somebody has put it there.
     Stranger(String),
@@ -41,6 +44,9 @@ impl std::fmt::Display for Finding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Finding::StrayLayer(id) => write!(f, "layer {id} is in the pool, but in no record"),
+            Finding::StrayUpload(id) => {
+                write!(f, "what was sent for layer {id} is in the pool, but nobody waits for it")
+            }
             Finding::StrayDisk(id) => write!(f, "disk {id} is in the pool, but in no record"),
             Finding::Stranger(name) => write!(f, "{name} is in the pool, but none of ours"),
             Finding::WrongCount(id) => write!(f, "what stands on layer {id} is not as much as was counted"),
@@ -66,6 +72,8 @@ impl std::fmt::Display for Finding {
 /// What is wrong; nothing in a healthy world. What is being made or removed at this moment may show for a moment.
 pub async fn examine(engine: &Engine, pool: &dyn DiskPool, devices: &[EmulatorId]) -> Result<Vec<Finding>> {
     let contents = pool.list().await.map_err(|error| Error::internal(error).context("look into the pool"))?;
+    let received =
+        pool.received().await.map_err(|error| Error::internal(error).context("look into the pool"))?;
     let mut tx = engine.store.read().await?;
     let known_layers = layers::list(&mut tx).await?;
     let known_disks = disks::list(&mut tx).await?;
@@ -73,6 +81,8 @@ pub async fn examine(engine: &Engine, pool: &dyn DiskPool, devices: &[EmulatorId
     let recorded: HashSet<LayerId> = known_layers.iter().map(|layer| layer.id).collect();
     let mut findings = Vec::new();
     findings.extend(there.difference(&recorded).copied().map(Finding::StrayLayer));
+    let awaited: HashSet<LayerId> = known_layers.iter().filter(|l| is_awaited(l)).map(|l| l.id).collect();
+    findings.extend(received.into_iter().filter(|id| !awaited.contains(id)).map(Finding::StrayUpload));
     let lost = known_layers.iter().filter(|layer| {
         matches!(layer.state, LayerState::Ready | LayerState::Quarantined) && !there.contains(&layer.id)
     });

@@ -15,6 +15,7 @@ pub mod feeds;
 pub mod grants;
 pub mod groups;
 pub mod idempotency_keys;
+pub mod imports;
 pub mod invitations;
 pub mod logs;
 pub mod members;

@@ -3,17 +3,21 @@
 use std::collections::{HashMap, HashSet};
 
 use paddock_model::caller::Caller;
-use paddock_model::devices::DeviceType;
+use paddock_model::devices::{DeviceType, Image};
 use paddock_model::drivers::disk_pools::PoolCapacity;
 use paddock_model::emulators::EmulatorId;
 use paddock_model::error::{Fault, Kind, Problem};
 use paddock_model::expected::Expected;
+use paddock_model::id::uuid_v7;
+use paddock_model::labels::Labels;
 use paddock_model::layers::{DiskId, LayerId};
 use paddock_model::page::{Page, PageRequest};
 use paddock_model::permissions::tuples::Holder;
 use paddock_model::permissions::{Object, Relation};
 use paddock_model::slug::Slug;
-use paddock_model::snapshots::{PromotionProblem, RESERVED, Snapshot, SnapshotFilter, SnapshotState};
+use paddock_model::snapshots::{
+    Origin, PromotionProblem, RESERVED, Snapshot, SnapshotFilter, SnapshotState, Trust,
+};
 use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result};
 use paddock_store::layers::{Layer, LayerState};
@@ -181,7 +185,12 @@ pub(crate) async fn find(engine: &Engine, tx: &mut Tx, caller: &Caller, name: &s
         .ok_or_else(|| permissions::invisible(engine, "snapshot", &paddock_model::snapshots::object(&name)))
 }
 
-async fn find_to_change(engine: &Engine, tx: &mut Tx, caller: &Caller, name: &str) -> Result<Snapshot> {
+pub(crate) async fn find_to_change(
+    engine: &Engine,
+    tx: &mut Tx,
+    caller: &Caller,
+    name: &str,
+) -> Result<Snapshot> {
     let name = Slug::parse(name).ok_or_else(|| Error::not_found("snapshot"))?;
     let scope = permissions::scope(engine, caller);
     let snapshot = snapshots::find_to_change(tx, &scope, &name).await?;
@@ -189,29 +198,95 @@ async fn find_to_change(engine: &Engine, tx: &mut Tx, caller: &Caller, name: &st
         .ok_or_else(|| permissions::invisible(engine, "snapshot", &paddock_model::snapshots::object(&name)))
 }
 
-pub(crate) async fn insert(tx: &mut Tx, snapshot: &Snapshot) -> Result<()> {
-    if snapshots::insert(tx, snapshot).await? {
-        return Ok(());
-    }
-    // Names are everyone's: that one is taken is all that is told.
-    let detail = format!("The name {} is taken. Choose another one.", snapshot.name);
-    Err(Error::conflict("name_taken", detail))
+/// A tenant's snapshot that is wanted, and whose layer is known.
+pub(crate) struct Draft {
+    pub name: Slug,
+    pub tenant: TenantId,
+    pub parent: Option<Slug>,
+    pub layer: LayerId,
+    pub image: Image,
+    pub origin: Origin,
+    pub group: Option<String>,
+    pub trust: Trust,
+    pub labels: Labels,
 }
 
-pub(crate) async fn give_to(
-    tx: &mut Tx,
-    snapshot: &Snapshot,
-    tenant: TenantId,
-    caller: &Caller,
-) -> Result<()> {
-    let (object, now) = (snapshot.object(), snapshot.created_at);
-    for (relation, holder) in [("tenant", tenant.object().thing()), ("owner", caller.subject.thing())] {
+/// Records that it is wanted, and whose it is.
+pub(crate) async fn begin(engine: &Engine, tx: &mut Tx, caller: &Caller, draft: Draft) -> Result<Snapshot> {
+    let now = engine.now();
+    let snapshot = Snapshot {
+        name: draft.name,
+        id: uuid_v7(now, engine.random()),
+        tenant: Some(draft.tenant),
+        parent: draft.parent,
+        layer: draft.layer,
+        state: SnapshotState::Creating,
+        problems: Vec::new(),
+        fault: None,
+        image: draft.image,
+        rooted_at: None,
+        rooted_by: None,
+        origin: draft.origin,
+        group: draft.group,
+        trust: draft.trust,
+        consistency: None,
+        verified: None,
+        labels: draft.labels,
+        created_by: Some(caller.subject.to_string()),
+        created_at: now,
+        updated_at: now,
+        last_used_at: None,
+        use_count: 0,
+        generation: 1,
+    };
+    if !snapshots::insert(tx, &snapshot).await? {
+        // Names are everyone's: that one is taken is all that is told.
+        let detail = format!("The name {} is taken. Choose another one.", snapshot.name);
+        return Err(Error::conflict("name_taken", detail));
+    }
+    let (object, holders) =
+        (snapshot.object(), [("tenant", draft.tenant.object().thing()), ("owner", caller.subject.thing())]);
+    for (relation, holder) in holders {
         relations::give(tx, &object.given_to(relation, Holder::One(holder)), now).await?;
     }
-    Ok(())
+    Ok(snapshot)
 }
 
-pub(crate) fn read_name(text: &str) -> Result<Slug> {
+/// Commits what was begun.
+pub(crate) async fn announce(
+    engine: &Engine,
+    mut tx: Tx,
+    caller: &Caller,
+    snapshot: Snapshot,
+    details: serde_json::Value,
+) -> Result<Described> {
+    let (tenant, object) = (snapshot.tenant, snapshot.object());
+    audit::record(engine, &mut tx, caller, "snapshots.create", tenant, object, details).await?;
+    idempotency_keys::remember(&mut tx, caller, &snapshot).await?;
+    let described = describe_one(engine, &mut tx, caller, snapshot).await?;
+    engine.commit(tx).await?;
+    Ok(described)
+}
+
+/// What it is to be called, or something like `like` with an end that nobody else has.
+pub(crate) fn name(wanted: Option<&str>, like: &str, layer: LayerId) -> Result<Slug> {
+    if let Some(name) = wanted {
+        return read_name(name);
+    }
+    let mut stem: String = like
+        .to_lowercase()
+        .chars()
+        .map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' })
+        .take(48)
+        .collect();
+    stem = stem.trim_matches('-').to_owned();
+    let id = layer.to_string();
+    let end = &id[id.len() - 10..];
+    let slug = Slug::parse(&format!("{stem}-{end}")).or_else(|| Slug::parse(&format!("snapshot-{end}")));
+    slug.ok_or_else(|| Error::internal("letters and digits make no name"))
+}
+
+fn read_name(text: &str) -> Result<Slug> {
     let invalid = |message: &str| {
         let fault =
             Fault { pointer: "/name".into(), code: "invalid_name".into(), message: message.to_owned() };

@@ -18,6 +18,7 @@ pub enum Kind {
     NotFound,
     Conflict,
     Stale,
+    TooLarge,
     Invalid,
     TooMany,
     Internal,

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 
 use issuers::{Issuer, IssuerUrl};
 pub use setting::{
-    Addresses, DatabaseUrl, DeviceAddress, LogFormat, LogLevel, Origins, PublicUrl, Seconds, Value, Whole,
+    Addresses, DatabaseUrl, DeviceAddress, Folders, LogFormat, LogLevel, Origins, PublicUrl, Seconds, Value,
+    Whole,
 };
 pub use sources::{InForce, Refused, Source, command, load, reference};
 
@@ -109,7 +110,7 @@ settings! {
     header_time, "limits.header_seconds": Seconds<1, 600> = "10";
     /// How long a client may take to send a request's body.
     body_time, "limits.body_seconds": Seconds<1, 3600> = "20";
-    /// How long a client may refuse to take the answer before it is cut off.
+    /// How long a client may neither take an answer nor send the next of a disk image before it is cut off.
     stall_time, "limits.stall_seconds": Seconds<1, 3600> = "30";
     /// Streams (ADB, display, logs) that one caller may have open at once on one server.
     streams_per_caller, "limits.streams_per_caller": Whole<1, 1_000_000> = "20";
@@ -147,6 +148,10 @@ settings! {
     verifications, "snapshots.verifications_at_once": Whole<1, 1000> = "1";
     /// A snapshot on more layers than this is not deployed before they are consolidated.
     hard_depth, "snapshots.hard_depth": Whole<1, 1000> = "8";
+    /// Folders on this machine from which disk images may be imported by their path, separated by commas.
+    import_folders, "snapshots.import_folders": Folders = "";
+    /// Largest disk image that somebody may send to be imported, in bytes.
+    upload_bytes, "snapshots.upload_bytes": Whole<1, 9_000_000_000_000_000> = "68719476736";
     /// How often it is measured what disks take.
     measure_every, "pool.measure_seconds": Seconds<1, 86400> = "30";
     /// How often each stored layer is read as a whole and held against its digest; 0 is never.

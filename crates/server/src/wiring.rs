@@ -155,6 +155,8 @@ fn devices(config: &Config, world: &World) -> anyhow::Result<Devices> {
         verify_bytes_per_second: config.verify_rate.0,
         warn_percent: config.pool_warn.0 as i64,
         critical_percent: config.pool_critical.0 as i64,
+        import_folders: config.import_folders.0.clone(),
+        upload_bytes: config.upload_bytes.0,
         streams_per_caller: config.streams_per_caller.0 as usize,
     };
     let journals = JournalSettings {

@@ -191,10 +191,22 @@ impl Stage {
             .any(|noun| operation.starts_with(noun));
         let emulator = if devices { world.emulator(&owner, &tenant).await } else { nothing().emulator };
         let captures = operation.starts_with("snapshots.") || operation == "emulators.swap_snapshot";
-        let snapshot = if captures { world.captured(&owner, &emulator).await } else { nothing().snapshot };
+        let snapshot = if operation == "snapshots.upload" {
+            let import = json!({ "tenantId": tenant, "like": "simulated-phone", "checksum": OF_NOTHING });
+            let body = Some(json!({ "import": import }));
+            let made = world.call("POST", "/api/v1/snapshots", body).await.expect(202).json();
+            made["name"].as_str().expect("a name").to_owned()
+        } else if captures {
+            world.captured(&owner, &emulator).await
+        } else {
+            nothing().snapshot
+        };
         Things { tenant, group, user, newcomer, key, emulator, snapshot }
     }
 }
+
+/// The checksum of an image without a byte.
+const OF_NOTHING: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 fn nothing() -> Things {
     const NOTHING: &str = "01jcr8e8v0e9bvqz3tz4d0wq2h";
@@ -273,6 +285,7 @@ fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Va
         "snapshots.list" => (api("/snapshots".into()), None),
         "snapshots.promote_root" => (api(format!("/snapshots/{snapshot}/promote-root")), Some(json!({}))),
         "snapshots.tree" => (api(format!("/snapshots/tree?root={snapshot}")), None),
+        "snapshots.upload" => (api(format!("/snapshots/{snapshot}/content")), None),
         "snapshots.verify" => (api(format!("/snapshots/{snapshot}/verify")), None),
         // What is no WebSocket gets no further than to be told so.
         "streams.adb" => (api(format!("/emulators/{emulator}/adb/proxy")), None),
@@ -337,6 +350,10 @@ async fn everyone_may_do_what_the_table_says_and_nothing_else() {
                 let request = match &stage.credentials[caller] {
                     Some(credential) => request.bearer_auth(credential),
                     None => request,
+                };
+                let request = match operation.as_str() {
+                    "snapshots.upload" => request.header("content-type", "application/octet-stream"),
+                    _ => request,
                 };
                 let answer = stage
                     .world

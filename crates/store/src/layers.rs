@@ -9,26 +9,37 @@ use crate::value::Value;
 use crate::{Result, Tx, args};
 
 const LIST: &str = "
-    SELECT id, parent, state, source, virtual_bytes, allocated_bytes, digest, refs, depth, reach_bytes, created_at FROM layers ORDER BY id";
+    SELECT id, parent, state, source, virtual_bytes, allocated_bytes, digest, refs, depth, reach_bytes, folder, expected, created_at FROM layers ORDER BY id";
 
 const ALL: &str = "
-    SELECT id, parent, state, source, virtual_bytes, allocated_bytes, digest, refs, depth, reach_bytes, created_at FROM layers";
+    SELECT id, parent, state, source, virtual_bytes, allocated_bytes, digest, refs, depth, reach_bytes, folder, expected, created_at FROM layers";
 
 const UNSETTLED: &str = "
-    SELECT id, parent, state, source, virtual_bytes, allocated_bytes, digest, refs, depth, reach_bytes, created_at FROM layers
+    SELECT id, parent, state, source, virtual_bytes, allocated_bytes, digest, refs, depth, reach_bytes, folder, expected, created_at FROM layers
     WHERE state IN ('importing', 'removing') ORDER BY id LIMIT 100";
 
 const FIND: &str = "
-    SELECT id, parent, state, source, virtual_bytes, allocated_bytes, digest, refs, depth, reach_bytes, created_at FROM layers WHERE id = $1";
+    SELECT id, parent, state, source, virtual_bytes, allocated_bytes, digest, refs, depth, reach_bytes, folder, expected, created_at FROM layers WHERE id = $1";
 
 const INSERT: &str = "
-    INSERT INTO layers (id, parent, state, source, virtual_bytes, allocated_bytes, refs, depth, reach_bytes, created_at)
-    VALUES ($1, $2, $3, $4, 0, 0, $5, $6, 0, $7)";
+    INSERT INTO layers (id, parent, state, source, virtual_bytes, allocated_bytes, refs, depth, reach_bytes, created_at, folder, expected)
+    VALUES ($1, $2, $3, $4, 0, 0, $5, $6, 0, $7, $8, $9)";
 
 const COMPLETE: &str = "
     UPDATE layers SET state = 'ready', virtual_bytes = $2, allocated_bytes = $3, digest = $4, source = NULL,
         reach_bytes = $3 + COALESCE((SELECT below.reach_bytes FROM layers below WHERE below.id = layers.parent), 0)
     WHERE id = $1 AND state IN ('importing', 'capturing')";
+
+/// Those that have waited for their bytes since this time or longer.
+const UPLOADING: &str = "
+    SELECT id, parent, state, source, virtual_bytes, allocated_bytes, digest, refs, depth, reach_bytes, folder, expected, created_at FROM layers
+    WHERE state = 'uploading' AND created_at <= $1 ORDER BY created_at LIMIT 100";
+
+const OLDEST_UPLOADING: &str = "
+    SELECT created_at FROM layers WHERE state = 'uploading' ORDER BY created_at LIMIT 1";
+
+const RECEIVED: &str = "
+    UPDATE layers SET state = 'importing' WHERE id = $1 AND state = 'uploading'";
 
 /// Only what is not on its way out can be stood on.
 const HOLD: &str = "
@@ -56,7 +67,7 @@ const SET_STATE: &str = "
 
 /// The one whose bytes nobody has looked at for longest, if that is too long.
 const UNVERIFIED: &str = "
-    SELECT id, parent, state, source, virtual_bytes, allocated_bytes, digest, created_at FROM layers
+    SELECT id, parent, state, source, virtual_bytes, allocated_bytes, digest, refs, depth, reach_bytes, folder, expected, created_at FROM layers
     WHERE state = 'ready' AND COALESCE(verified_at, created_at) <= $1 ORDER BY COALESCE(verified_at, created_at) LIMIT 1";
 
 const NEXT_VERIFICATION: &str = "
@@ -76,7 +87,7 @@ pub struct Layer {
     pub id: LayerId,
     pub parent: Option<LayerId>,
     pub state: LayerState,
-    /// The file that it is imported from.
+    /// The file that it is imported from; none for what is sent to us.
     pub source: Option<String>,
     pub virtual_bytes: i64,
     pub allocated_bytes: i64,
@@ -87,11 +98,17 @@ pub struct Layer {
     pub depth: i64,
     /// What the whole lineage takes in the pool.
     pub reach_bytes: i64,
+    /// The source is to be found below this folder, and must not lead out of it.
+    pub folder: Option<String>,
+    /// The digest that it must have once its bytes are there.
+    pub expected: Option<String>,
     pub created_at: Timestamp,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LayerState {
+    /// Somebody is to send its bytes.
+    Uploading,
     Importing,
     /// A device may still write to it.
     Capturing,
@@ -103,7 +120,8 @@ pub enum LayerState {
 }
 
 impl LayerState {
-    const ALL: [LayerState; 6] = [
+    const ALL: [LayerState; 7] = [
+        LayerState::Uploading,
         LayerState::Importing,
         LayerState::Capturing,
         LayerState::Ready,
@@ -114,6 +132,7 @@ impl LayerState {
 
     const fn name(self) -> &'static str {
         match self {
+            LayerState::Uploading => "uploading",
             LayerState::Importing => "importing",
             LayerState::Capturing => "capturing",
             LayerState::Ready => "ready",
@@ -134,8 +153,17 @@ pub struct NewLayer {
     pub below: Option<Layer>,
     pub state: LayerState,
     pub source: Option<String>,
+    pub folder: Option<String>,
+    pub expected: Option<String>,
     /// How many stand on it from the beginning.
     pub refs: i64,
+}
+
+impl NewLayer {
+    /// One that a snapshot stands on, and that comes from no file.
+    pub fn new(id: LayerId, below: Option<Layer>, state: LayerState) -> NewLayer {
+        NewLayer { id, below, state, source: None, folder: None, expected: None, refs: 1 }
+    }
 }
 
 pub async fn list(tx: &mut Tx) -> Result<Vec<Layer>> {
@@ -158,7 +186,8 @@ pub async fn insert(tx: &mut Tx, new: &NewLayer, now: Timestamp) -> Result<()> {
     }
     let (parent, depth) =
         (new.below.as_ref().map(|below| below.id), new.below.as_ref().map_or(0, |below| below.depth));
-    let args = args![new.id, parent, new.state.name(), new.source.as_deref(), new.refs, depth + 1, now];
+    let (source, folder, expected) = (new.source.as_deref(), new.folder.as_deref(), new.expected.as_deref());
+    let args = args![new.id, parent, new.state.name(), source, new.refs, depth + 1, now, folder, expected];
     tx.execute_one(INSERT, args).await
 }
 
@@ -208,6 +237,21 @@ pub async fn set_state(tx: &mut Tx, id: LayerId, state: LayerState) -> Result<()
     tx.execute_one(SET_STATE, args![id, state.name()]).await
 }
 
+/// Those whose bytes nobody has sent since before this time, a few at a time.
+pub async fn uploading_since(tx: &mut Tx, before: Timestamp) -> Result<Vec<Layer>> {
+    tx.rows(UPLOADING, args![before]).await
+}
+
+/// Since when the longest has waited for its bytes.
+pub async fn oldest_uploading(tx: &mut Tx) -> Result<Option<Timestamp>> {
+    Ok(tx.row::<(Timestamp,)>(OLDEST_UPLOADING, &[]).await?.map(|(at,)| at))
+}
+
+/// The bytes that it waited for lie in the pool; false when it does not wait any more.
+pub async fn received(tx: &mut Tx, id: LayerId) -> Result<bool> {
+    Ok(tx.execute(RECEIVED, args![id]).await? == 1)
+}
+
 /// The layer that was verified longest ago, if that was before this time.
 pub async fn unverified_since(tx: &mut Tx, before: Timestamp) -> Result<Option<Layer>> {
     tx.row(UNVERIFIED, args![before]).await
@@ -245,6 +289,8 @@ impl FromRow for Layer {
             refs: row.take()?,
             depth: row.take()?,
             reach_bytes: row.take()?,
+            folder: row.take_optional()?,
+            expected: row.take_optional()?,
             created_at: row.take()?,
         })
     }

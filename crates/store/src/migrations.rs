@@ -22,6 +22,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "tickets", script: include_str!("../migrations/0009_tickets.sql") },
     Migration { name: "disk_usage", script: include_str!("../migrations/0010_disk_usage.sql") },
     Migration { name: "logs", script: include_str!("../migrations/0011_logs.sql") },
+    Migration { name: "imports", script: include_str!("../migrations/0012_imports.sql") },
 ];
 
 const JOURNAL: &str = "

@@ -1,7 +1,9 @@
 //! Snapshots, as a client asks for them.
 
 use http::Method;
+use tokio::io::AsyncRead;
 
+use super::content::Content;
 use super::{Client, Result, Versioned, encode, if_match, query_string};
 use crate::page::Page;
 use crate::snapshots::{
@@ -18,6 +20,18 @@ impl Client {
     /// Returns as soon as it is accepted; the snapshot's state tells when it can be deployed.
     pub async fn create_snapshot(&self, spec: &SnapshotSpec) -> Result<Versioned<Snapshot>> {
         self.create(SNAPSHOTS, Some(spec)).await
+    }
+
+    /// Sends the bytes of a snapshot that was announced as an import without a path: `length` of them. If it fails nothing was kept,
+    /// and it can be done again.
+    pub async fn upload_snapshot(
+        &self,
+        name: &str,
+        content: impl AsyncRead + Send + Sync + Unpin + 'static,
+        length: u64,
+    ) -> Result<Versioned<Snapshot>> {
+        let body = reqwest::Body::wrap(Content::new(content, length));
+        self.stream(Method::PUT, &format!("{}/content", snapshot(name)), body).await
     }
 
     pub async fn get_snapshot(&self, name: &str) -> Result<Versioned<Snapshot>> {

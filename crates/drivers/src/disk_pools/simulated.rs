@@ -1,15 +1,18 @@
 //! A pool of names without bytes, with seeded faults: for tests of trouble and of scale. Never the default.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use paddock_model::drivers::disk_pools::{
-    DiskPool, Integrity, LayerSource, PoolCapacity, PoolContents, PoolDisk, PoolLayer, Volume,
+    Bytes, DiskPool, Integrity, LayerSource, PoolCapacity, PoolContents, PoolDisk, PoolLayer, Volume,
 };
 use paddock_model::drivers::{DriverError, DriverResult, Retry};
 use paddock_model::layers::{DiskId, LayerFacts, LayerId};
+use tokio::io::AsyncReadExt;
 
+use super::{broken_off, not_received, require_digest, too_large};
 use crate::durable;
 use crate::faults::{FaultRates, Faults};
 
@@ -43,12 +46,14 @@ pub struct SimulatedPool {
 struct World {
     layers: BTreeMap<LayerId, Layer>,
     disks: BTreeMap<DiskId, Disk>,
+    /// Bytes that are to become layers.
+    received: BTreeMap<LayerId, Vec<u8>>,
     strangers: BTreeSet<String>,
 }
 
 struct Layer {
     /// What its digest is of; missing until it is sealed.
-    content: Option<String>,
+    content: Option<Vec<u8>>,
     parent: Option<LayerId>,
     /// What became this layer.
     disk: Option<DiskId>,
@@ -66,7 +71,10 @@ struct Disk {
 impl World {
     fn used_bytes(&self) -> i64 {
         let disks = i64::try_from(self.disks.len()).unwrap_or(i64::MAX);
-        self.layers.values().map(|layer| self.own_bytes(layer)).sum::<i64>() + disks * DISK_BYTES
+        let received = self.received.values().map(|bytes| i64::try_from(bytes.len()).unwrap_or(i64::MAX));
+        received.sum::<i64>()
+            + self.layers.values().map(|layer| self.own_bytes(layer)).sum::<i64>()
+            + disks * DISK_BYTES
     }
 
     /// The bytes of an unsealed layer are those of its disk.
@@ -93,9 +101,12 @@ fn volume(disk: DiskId) -> Volume {
 
 impl Layer {
     fn digest(&self) -> Option<String> {
-        let digest = ring::digest::digest(&ring::digest::SHA256, self.content.as_ref()?.as_bytes());
-        Some(durable::hex(digest.as_ref()))
+        self.content.as_deref().map(digest_of)
     }
+}
+
+fn digest_of(bytes: &[u8]) -> String {
+    durable::hex(ring::digest::digest(&ring::digest::SHA256, bytes).as_ref())
 }
 
 fn unsealed(layer: LayerId) -> DriverError {
@@ -150,12 +161,25 @@ impl DiskPool for SimulatedPool {
 
     async fn ensure_layer(&self, layer: LayerId, source: &LayerSource) -> DriverResult<LayerFacts> {
         self.faults.strike("take a layer into the pool")?;
-        let LayerSource::File(path) = source;
         let mut world = self.world();
         if !world.layers.contains_key(&layer) {
             self.has_room(&world, LAYER_BYTES)?;
+            // Nobody reads a file here: its name stands for what is in it.
+            let name = |path: &Path| path.display().to_string().into_bytes();
+            let content = match source {
+                LayerSource::File(path) => name(path),
+                LayerSource::Beneath { folder, path, digest } => {
+                    let content = name(&folder.join(path));
+                    require_digest(digest.as_deref(), &digest_of(&content))?;
+                    content
+                }
+                LayerSource::Received { .. } => {
+                    let received = world.received.remove(&layer);
+                    received.ok_or_else(|| not_received(layer))?
+                }
+            };
             let taken = Layer {
-                content: Some(path.display().to_string()),
+                content: Some(content),
                 parent: None,
                 disk: None,
                 bytes: LAYER_BYTES,
@@ -169,9 +193,35 @@ impl DiskPool for SimulatedPool {
         Ok(LayerFacts { virtual_bytes: VIRTUAL_BYTES, allocated_bytes: found.bytes, digest })
     }
 
+    async fn receive(&self, layer: LayerId, from: Bytes<'_>, most: u64, digest: &str) -> DriverResult<()> {
+        self.faults.strike("take bytes in")?;
+        let mut bytes = Vec::new();
+        from.take(most.saturating_add(1)).read_to_end(&mut bytes).await.map_err(broken_off)?;
+        if bytes.len() as u64 > most {
+            return Err(too_large(most));
+        }
+        require_digest(Some(digest), &digest_of(&bytes))?;
+        let mut world = self.world();
+        self.has_room(&world, i64::try_from(bytes.len()).unwrap_or(i64::MAX))?;
+        world.received.insert(layer, bytes);
+        Ok(())
+    }
+
+    async fn received(&self) -> DriverResult<Vec<LayerId>> {
+        Ok(self.world().received.keys().copied().collect())
+    }
+
+    async fn discard(&self, layer: LayerId) -> DriverResult<()> {
+        self.faults.strike("discard bytes")?;
+        self.world().received.remove(&layer);
+        Ok(())
+    }
+
     async fn remove_layer(&self, layer: LayerId) -> DriverResult<()> {
         self.faults.strike("remove a layer")?;
-        self.world().layers.remove(&layer);
+        let mut world = self.world();
+        world.layers.remove(&layer);
+        world.received.remove(&layer);
         Ok(())
     }
 
@@ -277,7 +327,7 @@ impl DiskPool for SimulatedPool {
         world.disks.remove(&disk);
         let sealed = world.layers.get_mut(&layer);
         let digest = sealed.and_then(|sealed| {
-            sealed.content.get_or_insert_with(|| layer.to_string());
+            sealed.content.get_or_insert_with(|| layer.to_string().into_bytes());
             sealed.digest()
         });
         let digest = digest.unwrap_or_default();
@@ -343,7 +393,7 @@ impl DiskPool for SimulatedPool {
         };
         let altered = found.integrity != Integrity::Sound;
         let content = found.content.as_deref().ok_or_else(|| unsealed(layer))?;
-        let bytes = content.bytes().map(|byte| if altered { !byte } else { byte });
+        let bytes = content.iter().map(|byte| if altered { !byte } else { *byte });
         Ok(bytes.skip(usize::try_from(at).unwrap_or(usize::MAX)).take(most).collect())
     }
 

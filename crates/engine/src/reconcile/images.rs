@@ -73,8 +73,7 @@ async fn bring_in(engine: &Engine, image: Image) -> Result<bool> {
         generation: 1,
     };
     let mut tx = engine.store.begin().await?;
-    let bytes =
-        NewLayer { id: layer, below: None, state: LayerState::Importing, source: Some(file), refs: 1 };
+    let bytes = NewLayer { source: Some(file), ..NewLayer::new(layer, None, LayerState::Importing) };
     layers::insert(&mut tx, &bytes, now).await?;
     if !snapshots::insert(&mut tx, &snapshot).await? {
         return Ok(false);

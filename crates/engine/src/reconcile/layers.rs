@@ -1,6 +1,5 @@
 //! Brings the bytes of layers into the pool, and takes out those that nothing stands on any more.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use paddock_model::drivers::Retry;
@@ -26,31 +25,60 @@ async fn run(engine: &Engine) -> Result<Report, Trouble> {
     }
     let unsettled = layers::unsettled(&mut engine.store.read().await?).await?;
     let mut changed = 0;
+    let mut trouble = None;
     for layer in unsettled {
-        match layer.state {
-            LayerState::Importing => import(engine, &layer).await?,
-            LayerState::Removing => remove(engine, &layer).await?,
-            LayerState::Capturing | LayerState::Ready | LayerState::Quarantined | LayerState::Void => {
-                continue;
-            }
+        let done = match layer.state {
+            LayerState::Importing => import(engine, &layer).await,
+            LayerState::Removing => remove(engine, &layer).await,
+            LayerState::Uploading
+            | LayerState::Capturing
+            | LayerState::Ready
+            | LayerState::Quarantined
+            | LayerState::Void => continue,
+        };
+        match done {
+            Ok(()) => changed += 1,
+            // The others need not wait for it: what is to be removed may be the room that it lacks.
+            Err(error) => trouble = trouble.or(Some(error)),
         }
-        changed += 1;
     }
-    Ok(Report { changed, ..Report::default() })
+    match trouble {
+        Some(trouble) => Err(trouble),
+        None => Ok(Report { changed, ..Report::default() }),
+    }
+}
+
+fn source(layer: &Layer) -> LayerSource {
+    let Layer { source, folder, expected, .. } = layer.clone();
+    match (source, folder) {
+        (Some(path), Some(folder)) => {
+            LayerSource::Beneath { folder: folder.into(), path: path.into(), digest: expected }
+        }
+        (Some(path), None) => LayerSource::File(path.into()),
+        (None, _) => LayerSource::Received { digest: expected.unwrap_or_default() },
+    }
 }
 
 async fn import(engine: &Engine, layer: &Layer) -> Result<(), Trouble> {
     let devices = engine.devices()?;
-    let source = LayerSource::File(PathBuf::from(layer.source.clone().unwrap_or_default()));
-    let outcome = devices.pool.ensure_layer(layer.id, &source).await;
+    let outcome = devices.pool.ensure_layer(layer.id, &source(layer)).await;
+    if outcome.as_ref().is_err_and(|error| error.retry == Retry::Never && error.code != "not_received") {
+        devices.pool.discard(layer.id).await?;
+    }
     let mut tx = engine.store.begin().await?;
     let fault = match outcome {
         Ok(facts) => {
             layers::complete(&mut tx, layer.id, &facts).await?;
             None
         }
+        // Somebody has taken it away, or a refusal could not be recorded any more: it can be sent again.
+        Err(error) if error.code == "not_received" => {
+            tracing::warn!(layer = %layer.id, %error, "what was sent is gone");
+            layers::set_state(&mut tx, layer.id, LayerState::Uploading).await?;
+            return Ok(engine.commit(tx).await?);
+        }
         Err(error) if error.retry == Retry::Never => {
-            tracing::error!(layer = %layer.id, %error, "a disk image cannot be brought in");
+            tracing::warn!(layer = %layer.id, %error, "a disk image cannot be brought in");
             layers::set_state(&mut tx, layer.id, LayerState::Void).await?;
             Some(error)
         }

@@ -9,6 +9,7 @@ pub mod emulators;
 pub mod expiry;
 pub mod idempotency_keys;
 pub mod images;
+pub mod imports;
 pub mod integrity;
 pub mod layers;
 mod lease;
@@ -42,6 +43,7 @@ pub const LOOPS: &[Loop] = &[
     expiry::LOOP,
     idempotency_keys::LOOP,
     images::LOOP,
+    imports::LOOP,
     integrity::LOOP,
     layers::LOOP,
     logs::LOOP,

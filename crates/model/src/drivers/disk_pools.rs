@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use async_trait::async_trait;
+use tokio::io::AsyncRead;
 
 use super::DriverResult;
 use crate::layers::{DiskId, LayerFacts, LayerId};
@@ -15,7 +16,15 @@ use crate::layers::{DiskId, LayerFacts, LayerId};
 pub enum LayerSource {
     /// A disk image outside the pool; it is copied, and must not stand on another file.
     File(PathBuf),
+    /// A disk image that somebody has named: `path`, which is found below `folder` and nowhere else, whatever links lie there.
+    /// It is copied, and must have the digest if there is one.
+    Beneath { folder: PathBuf, path: PathBuf, digest: Option<String> },
+    /// What `receive` has taken, with the digest that it had then.
+    Received { digest: String },
 }
+
+/// Bytes on their way in.
+pub type Bytes<'a> = &'a mut (dyn AsyncRead + Send + Unpin);
 
 /// A disk as an emulator host understands it: a path, a volume's name. Nobody else looks into it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +80,17 @@ pub trait DiskPool: Send + Sync + 'static {
 
     async fn ensure_layer(&self, layer: LayerId, source: &LayerSource) -> DriverResult<LayerFacts>;
 
-    /// The caller knows that nothing stands on it.
+    /// Takes what is to become a layer from whoever sends it: all of it, no more than `most` bytes, with this digest; or nothing.
+    /// It lies in the pool then, and is no layer yet. What was received before is replaced.
+    async fn receive(&self, layer: LayerId, from: Bytes<'_>, most: u64, digest: &str) -> DriverResult<()>;
+
+    /// What was received and has not become a layer.
+    async fn received(&self) -> DriverResult<Vec<LayerId>>;
+
+    /// Removes what was received and has not become a layer.
+    async fn discard(&self, layer: LayerId) -> DriverResult<()>;
+
+    /// The caller knows that nothing stands on it. What was received for it goes too.
     async fn remove_layer(&self, layer: LayerId) -> DriverResult<()>;
 
     /// A writable disk on top of a layer, in the same time whatever their sizes and the length of the lineage.

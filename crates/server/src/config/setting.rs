@@ -196,6 +196,29 @@ impl Value for Addresses {
     }
 }
 
+/// Folders by their absolute paths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folders(pub Vec<PathBuf>);
+
+impl Value for Folders {
+    fn allowed() -> String {
+        "absolute paths such as /srv/images, separated by commas".to_owned()
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        let texts = text.split(',').map(str::trim).filter(|text| !text.is_empty());
+        let folders: Vec<PathBuf> = texts.map(PathBuf::from).collect();
+        match folders.iter().all(|folder| folder.is_absolute()) {
+            true => Ok(Folders(folders)),
+            false => Err("one of them is not absolute".to_owned()),
+        }
+    }
+
+    fn show(&self) -> String {
+        self.0.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(",")
+    }
+}
+
 /// Origins of web pages, as browsers send them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origins(pub Vec<http::HeaderValue>);

@@ -7,6 +7,7 @@ pub mod cursor;
 pub mod labels;
 mod measures;
 pub mod path;
+pub mod patience;
 pub mod peer;
 pub mod problem;
 pub mod query;
@@ -15,6 +16,7 @@ mod refusals;
 pub mod request_id;
 pub mod revision;
 pub mod schemas;
+pub mod stream;
 pub mod subject;
 pub mod tenant;
 pub mod time;
@@ -35,6 +37,7 @@ use tracing::Instrument;
 
 use super::App;
 use crate::auth::{RateLimit, Recognised};
+use patience::Patience;
 use problem::Failure;
 use request_id::RequestId;
 
@@ -57,10 +60,12 @@ pub async fn keep_conventions(State(app): State<App>, mut request: Request, next
     let id = RequestId::for_request(&request);
     let rate_limit = RateLimit::default();
     let recognised = Recognised::default();
+    let patience = Patience::default();
     let address = app.proxies.client(&request);
     request.extensions_mut().insert(id.clone());
     request.extensions_mut().insert(rate_limit.clone());
     request.extensions_mut().insert(recognised.clone());
+    request.extensions_mut().insert(patience.clone());
     let method = request.method().clone();
     let uri = request.uri().clone();
     let path = uri.path();
@@ -79,12 +84,12 @@ pub async fn keep_conventions(State(app): State<App>, mut request: Request, next
         answer
     } else if acceptable {
         let answer = AssertUnwindSafe(next.run(request)).catch_unwind();
-        match tokio::time::timeout(app.limits.request_time, answer.instrument(span.clone())).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(panic)) => {
+        match patience.limit(app.limits.request_time, answer.instrument(span.clone())).await {
+            Some(Ok(response)) => response,
+            Some(Err(panic)) => {
                 Failure::from(Error::internal(panic_message(&*panic)).context("panicked")).into_response()
             }
-            Err(_) => Failure::from(Error::unavailable(
+            None => Failure::from(Error::unavailable(
                 "timeout",
                 "This took too long and was given up. Try again.",
             ))

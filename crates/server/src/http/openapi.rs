@@ -116,7 +116,7 @@ const TOO_LARGE: Shared = shared(
 const UNSUPPORTED: Shared = shared(
     "415",
     "UnsupportedMediaType",
-    "The body is not JSON.",
+    "The body is of another type than this operation takes.",
     "unsupported_media_type",
     "Send the body as JSON, with Content-Type: application/json.",
 );

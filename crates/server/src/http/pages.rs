@@ -142,7 +142,7 @@ const fn status(kind: Kind) -> StatusCode {
         Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         Kind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         // 401 is for who can send another credential by itself; a person gets the form again.
-        Kind::Unauthenticated | Kind::Conflict | Kind::Stale | Kind::Invalid => {
+        Kind::Unauthenticated | Kind::Conflict | Kind::Stale | Kind::TooLarge | Kind::Invalid => {
             StatusCode::UNPROCESSABLE_ENTITY
         }
     }

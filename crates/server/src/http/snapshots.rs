@@ -7,14 +7,18 @@ use http::StatusCode;
 use http::header::{ETAG, LOCATION};
 use paddock_api::labels::Labels;
 use paddock_api::snapshots::{
-    AndroidFacts, DiskPool, DiskPoolStatus, DiskPoolThresholds, DiskPools, ListSnapshots, OriginKind,
-    PromoteRoot, ReadTree, Snapshot, SnapshotConsistency, SnapshotNode, SnapshotOrigin, SnapshotPage,
-    SnapshotPath, SnapshotSpec, SnapshotState, SnapshotTree, SnapshotTrust, SourceVolume, VerifiedBoot,
+    AndroidFacts, DiskImage, DiskPool, DiskPoolStatus, DiskPoolThresholds, DiskPools, ListSnapshots,
+    OriginKind, PromoteRoot, ReadTree, Snapshot, SnapshotConsistency, SnapshotNode, SnapshotOrigin,
+    SnapshotPage, SnapshotPath, SnapshotSpec, SnapshotState, SnapshotTree, SnapshotTrust, SourceVolume,
+    VerifiedBoot,
 };
 use paddock_engine::captures::{self, CaptureSpec};
+use paddock_engine::imports::{self, Content, ImportSpec};
 use paddock_engine::snapshots::{self, Described, Node};
+use paddock_model::Error;
 use paddock_model::devices as model_devices;
 use paddock_model::drivers::emulator_hosts::Consistency;
+use paddock_model::error::Fault;
 use paddock_model::snapshots::{self as model, SnapshotFilter};
 use paddock_model::tenants::TenantId;
 use utoipa_axum::router::OpenApiRouter;
@@ -28,6 +32,8 @@ use super::conventions::labels::label_selector;
 use super::conventions::path::Path;
 use super::conventions::problem::Answer;
 use super::conventions::query::Query;
+use super::conventions::stream::Stream;
+use super::conventions::tenant::TenantHint;
 use super::conventions::time::time;
 use super::emulators::{read_device_type, read_id, wire_device_type};
 use crate::auth::Caller;
@@ -41,6 +47,7 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(promote_root))
         .routes(routes!(demote_root))
         .routes(routes!(verify))
+        .routes(routes!(upload))
 }
 
 /// List snapshots
@@ -71,21 +78,42 @@ async fn list(
     Ok(Json(SnapshotPage { items: page.items.into_iter().map(wire).collect(), next_cursor }))
 }
 
-/// Capture a snapshot
+/// Make a snapshot
 ///
-/// Of a device that goes on running. It can be deployed once a throw-away clone of it has booted.
+/// With `emulatorId`, of a device, which goes on running. With `import`, of a disk image: a file on the server, or bytes that
+/// you send next. It can be deployed once a throw-away clone of it has booted.
 #[utoipa::path(post, path = "/snapshots", tag = "snapshots", request_body = SnapshotSpec, responses((status = 202, body = Snapshot, description = "The snapshot, on its way.")))]
 async fn create(
     State(app): State<App>,
+    TenantHint(hint): TenantHint,
     Submission { caller, body }: Submission<SnapshotSpec>,
 ) -> Answer<Response> {
-    let spec = CaptureSpec {
-        emulator: read_id(&body.emulator_id)?,
-        name: body.name,
-        group: body.group,
-        labels: body.labels.unwrap_or_default().0,
+    let SnapshotSpec { emulator_id, import, name, group, labels } = body;
+    let labels = labels.unwrap_or_default().0;
+    let described = match (emulator_id, import) {
+        (Some(emulator), None) => {
+            let spec = CaptureSpec { emulator: read_id(&emulator)?, name, group, labels };
+            captures::create(&app.engine, &caller, spec).await?
+        }
+        (None, Some(import)) => {
+            let spec = ImportSpec {
+                tenant: import.tenant_id.as_deref().and_then(TenantId::parse).or(hint),
+                like: import.like,
+                path: import.path,
+                digest: import.checksum.as_deref().map(digest),
+                name,
+                group,
+                labels,
+            };
+            imports::create(&app.engine, &caller, spec).await?
+        }
+        _ => {
+            let message =
+                "exactly one of `emulatorId` (to capture a device) and `import` (to bring in a disk image)";
+            let fault = Fault { pointer: String::new(), code: "one_of".into(), message: message.to_owned() };
+            return Err(Error::invalid(vec![fault]).into());
+        }
     };
-    let described = captures::create(&app.engine, &caller, spec).await?;
     let location = format!("/api/v1/snapshots/{}", described.snapshot.name);
     Ok((StatusCode::ACCEPTED, [(LOCATION, location)], versioned(described)).into_response())
 }
@@ -160,6 +188,28 @@ async fn verify(State(app): State<App>, Path(name): Path, Bare(caller): Bare) ->
     Ok((StatusCode::ACCEPTED, versioned(described)).into_response())
 }
 
+/// Send a disk image
+///
+/// The bytes of a snapshot that was made with `import` and no path. They are kept if all have come and have the checksum that was
+/// announced; otherwise nothing is, and they can be sent again. There is no limit on how long it takes, only on silence.
+#[utoipa::path(put, path = "/snapshots/{name}/content", tag = "snapshots", params(SnapshotPath), request_body(content = DiskImage, content_type = "application/octet-stream", description = "The disk image, as it is."), responses((status = 202, body = Snapshot, description = "The snapshot; its bytes are there and are being looked at.")))]
+async fn upload(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Path(name): Path,
+    IfMatch(expected): IfMatch,
+    mut image: Stream,
+) -> Answer<Response> {
+    let content = Content { length: image.length(), bytes: &mut image };
+    let outcome = imports::upload(&app.engine, &caller, &name, &expected, content).await;
+    let described = image.unless_troubled(outcome).await?;
+    Ok((StatusCode::ACCEPTED, versioned(described)).into_response())
+}
+
+fn digest(checksum: &str) -> String {
+    checksum.strip_prefix("sha256:").unwrap_or(checksum).to_owned()
+}
+
 fn versioned(described: Described) -> impl IntoResponse {
     ([(ETAG, etag(described.snapshot.generation))], Json(wire(described)))
 }
@@ -219,7 +269,7 @@ fn wire(described: Described) -> Snapshot {
             adb: boot.adb,
             vehicle: boot.vehicle,
         }),
-        source_volumes: source_volumes.map(|volumes| volumes.into_iter().map(wire_volume).collect()),
+        source_volumes: source_volumes.map(|volumes| volumes.iter().map(wire_volume).collect()),
         labels: Labels(snapshot.labels),
         created_at: time(snapshot.created_at),
         created_by: snapshot.created_by,
@@ -228,7 +278,7 @@ fn wire(described: Described) -> Snapshot {
     }
 }
 
-fn wire_volume(volume: snapshots::SourceVolume) -> SourceVolume {
+fn wire_volume(volume: &snapshots::SourceVolume) -> SourceVolume {
     SourceVolume {
         volume: volume.volume.to_string(),
         emulator_id: volume.emulator.to_string(),

@@ -4,6 +4,7 @@
 //! layers/lay_….qcow2 (or .raw)   mode 0444, never written again
 //! layers/lay_….json              its digest, written before it is a layer
 //! layers/lay_….quarantined       no new disk is made on it
+//! layers/lay_….received          sent by somebody, whole, and no layer yet
 //! disks/dsk_….qcow2              written by one device; stands on ../layers/lay_….qcow2
 //! ```
 //!
@@ -14,6 +15,7 @@
 //! a layer is unsealed: it is listed, and nothing but the disk's successor stands on it. What stands below is named the same
 //! from both folders.
 
+mod arrival;
 pub mod format;
 
 use std::collections::HashSet;
@@ -26,18 +28,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use paddock_model::drivers::disk_pools::{
-    DiskPool, Integrity, LayerSource, PoolCapacity, PoolContents, PoolDisk, PoolLayer, Volume,
+    Bytes, DiskPool, Integrity, LayerSource, PoolCapacity, PoolContents, PoolDisk, PoolLayer, Volume,
 };
 use paddock_model::drivers::{DriverError, DriverResult, Retry};
 use paddock_model::layers::{DiskId, LayerFacts, LayerId};
 use ring::digest::{Context, SHA256};
-use rustix::fs::SeekFrom;
+use rustix::fs::{Mode, OFlags, ResolveFlags, SeekFrom};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use tokio::io::AsyncReadExt;
 
+use self::arrival::Arrival;
 use self::format::{Backing, Fault, HEADER_BYTES, Header, Overlay, Walk};
+use super::{broken_off, not_received, require_digest, too_large};
 use crate::durable::{self, io_error, on_a_thread, sync_folder};
 
 const PIECE: usize = 1 << 20;
+const RECEIVED: &str = "received";
 
 pub struct Qcow2Pool {
     name: String,
@@ -149,8 +156,38 @@ impl DiskPool for Qcow2Pool {
 
     async fn ensure_layer(&self, layer: LayerId, source: &LayerSource) -> DriverResult<LayerFacts> {
         let _turn = self.imports.lock().await;
-        let LayerSource::File(source) = source.clone();
+        let source = source.clone();
         self.with(move |place| place.ensure_layer(layer, &source)).await
+    }
+
+    async fn receive(&self, layer: LayerId, from: Bytes<'_>, most: u64, digest: &str) -> DriverResult<()> {
+        // Whenever this is given up, the arrival is dropped on one thread or another, and its file with it.
+        let mut arrival = self.with(move |place| place.expect(layer)).await?;
+        loop {
+            let mut piece = Vec::with_capacity(PIECE);
+            (&mut *from).take(PIECE as u64).read_to_end(&mut piece).await.map_err(broken_off)?;
+            if piece.is_empty() {
+                break;
+            }
+            if arrival.length() + piece.len() as u64 > most {
+                return Err(too_large(most));
+            }
+            let added = move || {
+                let failed = |error| io_error(&format!("take the bytes of {layer}"), error);
+                arrival.add(&piece).map_err(failed).map(|()| arrival)
+            };
+            arrival = on_a_thread(added).await?;
+        }
+        let digest = digest.to_owned();
+        self.with(move |place| place.arrived(layer, arrival, &digest)).await
+    }
+
+    async fn received(&self) -> DriverResult<Vec<LayerId>> {
+        self.with(Place::received).await
+    }
+
+    async fn discard(&self, layer: LayerId) -> DriverResult<()> {
+        self.with(move |place| place.discard(layer)).await
     }
 
     async fn remove_layer(&self, layer: LayerId) -> DriverResult<()> {
@@ -238,7 +275,11 @@ impl Place {
         folder.join(format!(".{id}.{}-{number}.tmp", std::process::id()))
     }
 
-    fn ensure_layer(&self, layer: LayerId, source: &Path) -> DriverResult<LayerFacts> {
+    fn received_file(&self, layer: LayerId) -> PathBuf {
+        self.layers.join(format!("{layer}.{RECEIVED}"))
+    }
+
+    fn ensure_layer(&self, layer: LayerId, source: &LayerSource) -> DriverResult<LayerFacts> {
         let failed = |error| io_error(&format!("take {layer} into the pool"), error);
         if let Some((_, path)) = self.layer_file(layer) {
             let found = fs::metadata(&path).map_err(failed)?;
@@ -246,47 +287,102 @@ impl Place {
             sync_folder(&self.layers).map_err(failed)?;
             return Ok(record.facts(&found));
         }
+        let (original, name, digest) = match source {
+            LayerSource::File(path) => (open_anywhere(path)?, path, None),
+            LayerSource::Beneath { folder, path, digest } => {
+                (open_beneath(folder, path)?, path, digest.as_deref())
+            }
+            LayerSource::Received { digest } => return self.take_received(layer, digest),
+        };
         let prepared = self.prepared(&self.layers, &layer.to_string());
-        self.import(layer, source, &prepared).inspect_err(|_| drop(fs::remove_file(&prepared)))
+        self.import(layer, &original, &name.display().to_string(), digest, &prepared)
+            .inspect_err(|_| drop(fs::remove_file(&prepared)))
     }
 
-    fn import(&self, layer: LayerId, source: &Path, prepared: &Path) -> DriverResult<LayerFacts> {
-        let failed = |error| io_error(&format!("copy {} into the pool", source.display()), error);
-        let refused = |fault: Fault| {
-            let message = format!("{} cannot be a layer: {fault}", source.display());
-            DriverError::new(Retry::Never, "image_refused", message)
-        };
-        // Without waiting, should it be a pipe.
-        let waitless = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
-        let original = match File::options().read(true).custom_flags(waitless).open(source) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let message = format!("there is no disk image {}", source.display());
-                return Err(DriverError::new(Retry::Later, "image_missing", message).with_cause(error));
-            }
-            Err(error) => return Err(failed(error)),
-        };
+    fn import(
+        &self,
+        layer: LayerId,
+        original: &File,
+        name: &str,
+        wanted: Option<&str>,
+        prepared: &Path,
+    ) -> DriverResult<LayerFacts> {
+        let failed = |error| io_error(&format!("copy {name} into the pool"), error);
         if !original.metadata().map_err(failed)?.is_file() {
-            return Err(refused(Fault("it is no file".to_owned())));
+            return Err(refused(name, &Fault("it is no file".to_owned())));
         }
         // Nothing is copied in vain; what decides is the look at the copy, which nobody else can change.
-        judge(&original).map_err(failed)?.map_err(refused)?;
+        judge(original).map_err(failed)?.map_err(|fault| refused(name, &fault))?;
         let copy = File::options().read(true).write(true).create_new(true).mode(0o600).open(prepared);
         let copy = copy.map_err(failed)?;
-        let digest = copy_with_digest(&original, &copy).map_err(failed)?;
-        let (format, virtual_bytes) = judge(&copy).map_err(failed)?.map_err(refused)?;
+        let digest = copy_with_digest(original, &copy).map_err(failed)?;
+        require_digest(wanted, &digest)?;
+        self.admit(layer, &copy, name, digest, prepared)
+    }
+
+    /// A file that nobody else can change becomes a layer, if it can be one.
+    fn admit(
+        &self,
+        layer: LayerId,
+        file: &File,
+        name: &str,
+        digest: String,
+        prepared: &Path,
+    ) -> DriverResult<LayerFacts> {
+        let failed = |error| io_error(&format!("take {name} into the pool"), error);
+        let (format, virtual_bytes) = judge(file).map_err(failed)?.map_err(|fault| refused(name, &fault))?;
         if format == Format::Qcow2 {
-            follow_foreign_tables(&copy).map_err(failed)?.map_err(refused)?;
+            follow_foreign_tables(file).map_err(failed)?.map_err(|fault| refused(name, &fault))?;
         }
-        copy.set_permissions(fs::Permissions::from_mode(0o444)).map_err(failed)?;
-        copy.sync_all().map_err(failed)?;
-        let found = copy.metadata().map_err(failed)?;
+        file.set_permissions(fs::Permissions::from_mode(0o444)).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+        let found = file.metadata().map_err(failed)?;
         // The record first: a layer that is there has one. A record alone is reported, and written anew by the next try.
         let record = Record { digest, virtual_bytes, file_bytes: Some(found.len()) };
         self.write_record(layer, &record).map_err(failed)?;
         let path = self.layers.join(format!("{layer}.{}", format.name()));
         fs::rename(prepared, path).and_then(|()| sync_folder(&self.layers)).map_err(failed)?;
         Ok(record.facts(&found))
+    }
+
+    fn take_received(&self, layer: LayerId, digest: &str) -> DriverResult<LayerFacts> {
+        let path = self.received_file(layer);
+        match File::open(&path) {
+            Ok(file) => self.admit(layer, &file, "what was sent", digest.to_owned(), &path),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(not_received(layer)),
+            Err(error) => Err(io_error(&format!("take {layer} into the pool"), error)),
+        }
+    }
+
+    /// A place for bytes that are to come.
+    fn expect(&self, layer: LayerId) -> DriverResult<Arrival> {
+        Arrival::at(self.prepared(&self.layers, &layer.to_string()))
+            .map_err(|error| io_error(&format!("make room for {layer}"), error))
+    }
+
+    /// All bytes are there.
+    fn arrived(&self, layer: LayerId, arrival: Arrival, wanted: &str) -> DriverResult<()> {
+        let failed = |error| io_error(&format!("keep the bytes of {layer}"), error);
+        let whole = arrival.finish().map_err(failed)?;
+        require_digest(Some(wanted), &whole.digest)?;
+        whole.keep_as(&self.received_file(layer)).and_then(|()| sync_folder(&self.layers)).map_err(failed)
+    }
+
+    fn received(&self) -> DriverResult<Vec<LayerId>> {
+        let failed = |error| io_error("list the pool", error);
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.layers).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            let id = name.to_str().and_then(|name| name.strip_suffix(RECEIVED)?.strip_suffix('.'));
+            found.extend(id.and_then(LayerId::parse));
+        }
+        Ok(found)
+    }
+
+    fn discard(&self, layer: LayerId) -> DriverResult<()> {
+        durable::remove(&self.received_file(layer))
+            .and_then(|()| sync_folder(&self.layers))
+            .map_err(|error| io_error(&format!("discard what was sent for {layer}"), error))
     }
 
     fn write_record(&self, layer: LayerId, record: &Record) -> io::Result<()> {
@@ -318,6 +414,7 @@ impl Place {
             for format in Format::ALL {
                 durable::remove(&self.layers.join(format!("{layer}.{}", format.name())))?;
             }
+            durable::remove(&self.received_file(layer))?;
             durable::remove(&self.record_file(layer))?;
             durable::remove(&self.quarantine_file(layer))?;
             sync_folder(&self.layers)
@@ -653,6 +750,7 @@ impl Place {
         let Some(id) = LayerId::parse(id) else { return false };
         let format = match kind {
             "json" | "quarantined" => return self.layer_file(id).is_some(),
+            RECEIVED => return true,
             "qcow2" => Format::Qcow2,
             "raw" => Format::Raw,
             _ => return false,
@@ -750,6 +848,54 @@ impl Place {
             File::create(&path).and_then(|file| file.sync_all()).and_then(|()| sync_folder(&self.layers));
         marked.map_err(|error| io_error(&format!("put {layer} aside"), error))
     }
+}
+
+/// Without waiting, should it be a pipe.
+fn reading() -> OFlags {
+    OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK
+}
+
+/// A file that the installation itself has named.
+fn open_anywhere(path: &Path) -> DriverResult<File> {
+    match rustix::fs::open(path, reading(), Mode::empty()) {
+        Ok(file) => Ok(file.into()),
+        Err(errno @ Errno::NOENT) => {
+            let message = format!("there is no disk image {}", path.display());
+            Err(DriverError::new(Retry::Later, "image_missing", message).with_cause(errno))
+        }
+        Err(errno) => Err(io_error(&format!("copy {} into the pool", path.display()), errno.into())),
+    }
+}
+
+/// A file that somebody else has named. The kernel itself keeps to the folder: no link leads out of it, nor does a folder that
+/// is swapped at this very moment.
+fn open_beneath(folder: &Path, path: &Path) -> DriverResult<File> {
+    let refused = |code, why: &str, cause: Errno| {
+        let message = format!("{} {why}", path.display());
+        DriverError::new(Retry::Never, code, message).with_cause(cause)
+    };
+    let within = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let within = rustix::fs::open(folder, within, Mode::empty()).map_err(|errno| {
+        refused("image_missing", "cannot be found: its import folder cannot be opened", errno)
+    })?;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    match rustix::fs::openat2(&within, path, reading(), Mode::empty(), resolve) {
+        Ok(file) => Ok(file.into()),
+        Err(errno @ (Errno::NOENT | Errno::NOTDIR)) => {
+            Err(refused("image_missing", "is not in the import folder", errno))
+        }
+        Err(errno @ (Errno::LOOP | Errno::XDEV)) => {
+            Err(refused("image_refused", "is a link or lies behind one; name the file itself", errno))
+        }
+        Err(errno @ (Errno::ACCESS | Errno::PERM | Errno::NXIO)) => {
+            Err(refused("image_refused", "cannot be read by the server", errno))
+        }
+        Err(errno) => Err(io_error(&format!("open {}", path.display()), errno.into())),
+    }
+}
+
+fn refused(name: &str, fault: &Fault) -> DriverError {
+    DriverError::new(Retry::Never, "image_refused", format!("{name} cannot be a layer: {fault}"))
 }
 
 fn list_disk(entry: &fs::DirEntry, name: &str, sealed: &HashSet<u64>, contents: &mut PoolContents) -> bool {
@@ -922,7 +1068,7 @@ fn copy_with_digest(original: &File, copy: &File) -> io::Result<String> {
     while at < length {
         let data = match rustix::fs::seek(original, SeekFrom::Data(at)) {
             Ok(offset) => offset.min(length),
-            Err(rustix::io::Errno::NXIO) => length,
+            Err(Errno::NXIO) => length,
             Err(errno) => return Err(errno.into()),
         };
         while at < data {

@@ -19,7 +19,7 @@ use crate::auth::Caller;
 use crate::http::App;
 
 /// How much of a body that is too large is read and dropped.
-const DROPPED: usize = 16 << 20;
+pub const DROPPED: usize = 16 << 20;
 
 /// The body of a request that replaces something.
 pub struct Body<T>(pub T);
@@ -133,7 +133,7 @@ async fn read_at_most(request: Request, app: &App, most: usize) -> Result<Bytes,
     in_time.unwrap_or_else(|_| Err(too_slow()))
 }
 
-fn incomplete() -> Failure {
+pub fn incomplete() -> Failure {
     Failure::of_transport(StatusCode::BAD_REQUEST, "incomplete_body", "The body ended before its end.")
 }
 
@@ -145,7 +145,7 @@ fn too_large(most: usize) -> Failure {
     )
 }
 
-fn too_slow() -> Failure {
+pub fn too_slow() -> Failure {
     Failure::of_transport(StatusCode::REQUEST_TIMEOUT, "body_too_slow", "The body did not arrive in time.")
 }
 

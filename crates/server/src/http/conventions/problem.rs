@@ -60,6 +60,7 @@ const fn status(kind: Kind) -> StatusCode {
         Kind::NotFound => StatusCode::NOT_FOUND,
         Kind::Conflict => StatusCode::CONFLICT,
         Kind::Stale => StatusCode::PRECONDITION_FAILED,
+        Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Kind::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
         Kind::TooMany => StatusCode::TOO_MANY_REQUESTS,
         Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
