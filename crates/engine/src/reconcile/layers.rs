@@ -25,18 +25,25 @@ async fn run(engine: &Engine) -> Result<Report, Trouble> {
         return Ok(Report::default());
     }
     let unsettled = layers::unsettled(&mut engine.store.read().await?).await?;
-    let mut changed = 0;
+    let (mut changed, mut trouble) = (0, None);
     for layer in unsettled {
-        match layer.state {
-            LayerState::Importing => import(engine, &layer).await?,
-            LayerState::Removing => remove(engine, &layer).await?,
+        let done = match layer.state {
+            LayerState::Importing => import(engine, &layer).await,
+            LayerState::Removing => remove(engine, &layer).await,
             LayerState::Capturing | LayerState::Ready | LayerState::Quarantined | LayerState::Void => {
                 continue;
             }
+        };
+        // One that cannot come or go keeps no other from it.
+        match done {
+            Ok(()) => changed += 1,
+            Err(hitch) => trouble = trouble.or(Some(hitch)),
         }
-        changed += 1;
     }
-    Ok(Report { changed, ..Report::default() })
+    match trouble {
+        None => Ok(Report { changed, ..Report::default() }),
+        Some(trouble) => Err(trouble),
+    }
 }
 
 async fn import(engine: &Engine, layer: &Layer) -> Result<(), Trouble> {
