@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use paddock_model::Timestamp;
@@ -25,6 +25,7 @@ pub struct Devices {
     pub(crate) integrity: tokio::sync::Mutex<Verification>,
     /// When the host and the catalogue were last compared as a whole.
     pub(crate) compared_at: Mutex<Option<Timestamp>>,
+    watched_since: OnceLock<Timestamp>,
 }
 
 #[derive(Default)]
@@ -85,7 +86,13 @@ impl Devices {
             disk_bytes: RwLock::default(),
             integrity: tokio::sync::Mutex::default(),
             compared_at: Mutex::new(None),
+            watched_since: OnceLock::new(),
         }
+    }
+
+    /// When this process first looked at the devices. Nobody saw what they did before.
+    pub(crate) fn watched_since(&self, now: Timestamp) -> Timestamp {
+        *self.watched_since.get_or_init(|| now)
     }
 
     pub(crate) fn set_disk_bytes(&self, bytes: HashMap<DiskId, i64>) {
