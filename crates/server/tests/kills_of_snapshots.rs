@@ -387,48 +387,53 @@ async fn purging_survives_a_kill_at_every_step() {
     let images = layers(&data).len();
     let begun = Instant::now();
     let mut kills = 0;
-    let (mut steps, mut over) = (0, false);
-    while !over {
-        // A lineage of which nothing is left but the snapshots. That none of them can boot in so short a time saves some.
-        const LINEAGE: usize = 24;
+    // A parent's child keeps its layer; a leaf's goes, and perhaps others below it.
+    let (mut parents, mut leaves) = (steps_by(2), steps_by(2));
+    let (mut parent, mut leaf) = (parents.next(), leaves.next());
+    for lineage in 0.. {
+        // Of the lineage nothing is left but the snapshots. That none of them can boot in so short a time saves some.
+        const LENGTH: usize = 24;
         let phone = device(&mut world).await;
-        let names: Vec<String> = (0..LINEAGE).map(|number| format!("of-{steps}-{number}")).collect();
-        for name in &names {
+        let mut left: Vec<String> = (0..LENGTH).map(|number| format!("of-{lineage}-{number}")).collect();
+        for name in &left {
             world.ask(i64::MAX, &capture(&phone.id, name), Until::State(name, &["verifying", "ready"])).await;
         }
         drop_device(&mut world, &phone.id).await;
-        world.casualties = Casualties::None;
-        world.revive_with(
-            &[&DEEP, ["--devices-boot-seconds", "1", "--snapshots-verifications-at-once", "4"].as_slice()]
-                .concat(),
-        );
-        for name in &names {
+        let short = ["--devices-boot-seconds", "1", "--snapshots-verifications-at-once", "4"];
+        world.revive_with(&[&DEEP, short.as_slice()].concat());
+        for name in &left {
             settled(&mut world, name, &["faulted", "ready"]).await;
         }
         world.revive_with(&DEEP);
 
-        // From the middle, whose child keeps the layer, and from the end.
-        let mut left = names;
         while !left.is_empty() {
-            steps += i64::from(!over);
-            let is_parent = steps % 2 == 0 && left.len() > 1;
+            let is_parent = parent.is_some() && left.len() > 1 && left.len() % 2 == 0;
             let name = left.remove(if is_parent { left.len() / 2 } else { left.len() - 1 });
-            let until = Until::State(&name, &["gone"]);
-            let (_, killed) = world.ask(if over { i64::MAX } else { steps }, &purge(&name), until).await;
+            let steps = if is_parent { &mut parent } else { &mut leaf };
+            let (_, killed) = world.ask(steps.unwrap_or(i64::MAX), &purge(&name), Until::Purged(&name)).await;
             kills += u32::from(killed);
-            settled(&mut world, &name, &["gone"]).await;
-            if !killed && !is_parent && !over {
-                println!("a purge has {} steps", steps - 1);
-                over = true;
+            world.watch(&Value::Null, Until::Purged(&name)).await.expect("a server");
+            match steps {
+                Some(count) if !killed => {
+                    println!(
+                        "a purge of a {} has {} steps",
+                        if is_parent { "parent" } else { "leaf" },
+                        *count - 1
+                    );
+                    *steps = None;
+                }
+                Some(_) => *steps = if is_parent { parents.next() } else { leaves.next() },
+                None => {}
             }
-            let tops = world
-                .yard
-                .call("GET", &format!("{SNAPSHOTS}?tenantId={}&limit=200", world.tenant), None)
-                .await;
-            assert_eq!(tops["items"].as_array().map(Vec::len), Some(left.len()), "{}", world.kills.last());
+            let path = format!("{SNAPSHOTS}?tenantId={}&limit=200", world.tenant);
+            let there = world.yard.call("GET", &path, None).await;
+            assert_eq!(there["items"].as_array().map(Vec::len), Some(left.len()), "{}", world.kills.last());
             world.yard.sound();
         }
         until_layers(&world, images).await;
+        if parent.is_none() && leaf.is_none() {
+            break;
+        }
     }
     world.is_clean().await;
     println!("{kills} kills in {:?}", begun.elapsed());

@@ -69,7 +69,7 @@ async fn import(engine: &Engine, layer: &Layer) -> Result<(), Trouble> {
         }
         match &fault {
             None if snapshot.tenant.is_none() => {
-                settle(engine, &mut tx, &snapshot, SnapshotState::Ready, None).await?
+                settle(engine, &mut tx, &snapshot, SnapshotState::Ready, None).await?;
             }
             None => await_verification(engine, &mut tx, &snapshot).await?,
             Some(error) => {

@@ -112,6 +112,8 @@ pub enum Until<'a> {
     State(&'a str, &'a [&'a str]),
     /// The snapshot was proved at another time than this.
     Proved(&'a str, &'a Value),
+    /// The snapshot is gone, and so is every layer that nothing stands on.
+    Purged(&'a str),
     /// Another device than this one runs: the clone that is to prove a snapshot.
     Trial(&'a str),
 }
@@ -190,16 +192,23 @@ impl<'a> World<'a> {
                 return (self.data.processes("").iter().any(|process| !own.contains(process)), None);
             }
             Until::Status(_) => format!("{EMULATORS}/{}/status", answer["id"].as_str().expect("an id")),
-            Until::State(name, _) | Until::Proved(name, _) => format!("{SNAPSHOTS}/{name}"),
+            Until::State(name, _) | Until::Proved(name, _) | Until::Purged(name) => {
+                format!("{SNAPSHOTS}/{name}")
+            }
         };
         let seen = self.yard.ask("GET", &path, None, None).await;
+        if matches!(until, Until::Purged(_)) && seen.as_ref().is_some_and(|(code, _)| *code == 404) {
+            let pools = self.yard.ask("GET", &format!("{SNAPSHOTS}/diskpool"), None, None).await;
+            let over = |pools: &Value| pools["pools"][0]["reclaimableBytes"] == 0;
+            return (pools.as_ref().is_some_and(|(_, pools)| over(pools)), pools);
+        }
         let over = seen.as_ref().is_some_and(|(code, seen)| match until {
             Until::Status(status) => seen["status"] == status,
             Until::State(_, states) => {
                 states.iter().any(|state| *state == "gone" && *code == 404 || seen["state"] == *state)
             }
             Until::Proved(_, before) => &seen["verifiedBoot"]["at"] != before,
-            Until::Trial(_) => false,
+            Until::Trial(_) | Until::Purged(_) => false,
         });
         (over, seen)
     }
