@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use paddock_model::Timestamp;
@@ -31,6 +31,7 @@ pub struct Devices {
     pub(crate) compared_at: Mutex<Option<Timestamp>>,
     /// What is being sent right now.
     arriving: Mutex<HashSet<LayerId>>,
+    watched_since: OnceLock<Timestamp>,
 }
 
 /// The right to send a layer's bytes, which one at a time has.
@@ -114,7 +115,13 @@ impl Devices {
             integrity: tokio::sync::Mutex::default(),
             compared_at: Mutex::new(None),
             arriving: Mutex::default(),
+            watched_since: OnceLock::new(),
         }
+    }
+
+    /// When this process first looked at the devices. Nobody saw what they did before.
+    pub(crate) fn watched_since(&self, now: Timestamp) -> Timestamp {
+        *self.watched_since.get_or_init(|| now)
     }
 
     /// None while somebody else sends them.

@@ -16,7 +16,7 @@ use paddock_model::permissions::tuples::Holder;
 use paddock_model::permissions::{Object, Relation};
 use paddock_model::slug::Slug;
 use paddock_model::snapshots::{
-    Origin, PromotionProblem, RESERVED, Snapshot, SnapshotFilter, SnapshotState, Trust,
+    CAPTURE_FAILED, Origin, PromotionProblem, RESERVED, Snapshot, SnapshotFilter, SnapshotState, Trust,
 };
 use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result};
@@ -437,7 +437,7 @@ pub async fn promote_root(engine: &Engine, caller: &Caller, name: &str, force: b
         return describe_one(engine, &mut tx, caller, earlier).await;
     }
     let layer = layers::find(&mut tx, snapshot.layer).await?;
-    let below = layer.and_then(|layer| layer.parent);
+    let (below, bytes) = layer.map_or((None, LayerState::Void), |layer| (layer.parent, layer.state));
     let problems = if snapshot.is_root() {
         // It was weighed before; what is a root stays one, however often it is said.
         Vec::new()
@@ -461,8 +461,18 @@ pub async fn promote_root(engine: &Engine, caller: &Caller, name: &str, force: b
             (after.rooted_at, after.rooted_by) = (Some(after.updated_at), Some(by));
         }
         if revived {
-            after.state =
-                if after.problems.is_empty() { SnapshotState::Ready } else { SnapshotState::Faulted };
+            let proved = after.verified.is_some() || after.tenant.is_none();
+            after.state = match bytes {
+                // Whoever brings them goes on from there.
+                LayerState::Importing | LayerState::Capturing => SnapshotState::Creating,
+                LayerState::Ready if proved && after.problems.is_empty() => SnapshotState::Ready,
+                _ => SnapshotState::Faulted,
+            };
+            if after.state == SnapshotState::Faulted && after.problems.is_empty() {
+                let missing = bytes == LayerState::Void;
+                let pending = PromotionProblem::VerificationPending.code();
+                after.problems = vec![if missing { CAPTURE_FAILED } else { pending }.to_owned()];
+            }
         }
     });
     let changed = changed.await?;

@@ -258,14 +258,17 @@ impl Emulator {
         }
     }
 
-    /// From what is wanted and what is, without looking anywhere else.
-    pub fn next_step(&self, boot_deadline: Duration, now: Timestamp) -> Step {
-        let step = self.step(boot_deadline, now);
+    /// From what is wanted and what is, without looking anywhere else. Time in which nobody watched is no time to boot.
+    pub fn next_step(&self, boot_deadline: Duration, watched_since: Timestamp, now: Timestamp) -> Step {
+        let started = self.started_at.unwrap_or(self.updated_at);
+        let step = self.step(boot_deadline, started.max(watched_since) + boot_deadline, now);
         let touches_a_disk = matches!(
             step,
             Step::MakeDisk | Step::Start | Step::RemoveDisk | Step::Discard | Step::Keep | Step::Finish
         );
         match step {
+            // Of a device that does not answer nobody learns where it writes, so the capture waits for its end.
+            Step::Start if self.capturing.is_some() && self.seen == Seen::Silent => Step::Stop,
             // The end of the capture wakes it; should that be missed, it is looked at again all the same.
             _ if touches_a_disk && self.capturing.is_some() => Step::Wait(now + CAPTURE_LOOKED_AT),
             Step::GiveUp(reason) if self.previous.is_some() => Step::SwapBack(reason),
@@ -273,7 +276,7 @@ impl Emulator {
         }
     }
 
-    fn step(&self, boot_deadline: Duration, now: Timestamp) -> Step {
+    fn step(&self, boot_deadline: Duration, deadline: Timestamp, now: Timestamp) -> Step {
         let runs = self.seen != Seen::None;
         match self.wanted {
             Wanted::Gone if self.terminated_at.is_some() => Step::Settle,
@@ -300,14 +303,10 @@ impl Emulator {
             // What runs is of this incarnation: nobody has the disk of an earlier one open.
             Wanted::Running if self.discarded.is_some() => Step::Discard,
             Wanted::Running => match self.seen {
+                Seen::Booting if now < deadline => Step::Wait(deadline),
                 Seen::Booting => {
-                    let deadline = self.started_at.unwrap_or(self.updated_at) + boot_deadline;
-                    if now < deadline {
-                        Step::Wait(deadline)
-                    } else {
-                        let message = format!("It was not up after {} s.", boot_deadline.as_secs());
-                        Step::GiveUp(Reason::new("boot_timeout", message))
-                    }
+                    let message = format!("It was not up after {} s.", boot_deadline.as_secs());
+                    Step::GiveUp(Reason::new("boot_timeout", message))
                 }
                 Seen::Exited => {
                     let reason = self.reason.clone();
@@ -576,4 +575,108 @@ pub struct EmulatorFilter {
     pub snapshot: Option<String>,
     pub name: Option<String>,
     pub labels: LabelSelector,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOOT: Duration = Duration::from_secs(120);
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).expect("a time")
+    }
+
+    /// One that runs since it was started at ten seconds.
+    fn running() -> Emulator {
+        Emulator {
+            id: EmulatorId(Default::default()),
+            tenant: TenantId(Default::default()),
+            owner: Subject::ServiceAccount("cluster/ci/runner".into()),
+            name: "phone".to_owned(),
+            labels: Labels::default(),
+            device_type: DeviceType::Phone,
+            android_version: "14".to_owned(),
+            memory_bytes: 1 << 28,
+            cpus: 1,
+            snapshot: Slug::parse("base").expect("a name"),
+            snapshot_parent: None,
+            image: "phone".to_owned(),
+            disk: DiskId(Default::default()),
+            previous: None,
+            discarded: None,
+            capturing: None,
+            identity: identity(&[0; 32], &[0; 32], DeviceType::Phone),
+            slot: Some(1),
+            wanted: Wanted::Running,
+            incarnation: 1,
+            cause: Cause::Deploy,
+            seen: Seen::Ready,
+            seen_incarnation: 1,
+            seen_since: at(15),
+            disk_ready_at: Some(at(9)),
+            started_at: Some(at(10)),
+            boot_duration_ms: Some(5000),
+            failed_at: None,
+            reason: None,
+            unsettled: false,
+            due_at: at(10),
+            failures: 0,
+            expires_at: None,
+            idle_timeout_seconds: None,
+            active_at: at(15),
+            created_at: at(8),
+            updated_at: at(15),
+            terminated_at: None,
+            generation: 1,
+        }
+    }
+
+    #[test]
+    fn while_it_is_captured_a_device_may_end_and_no_disk_is_touched() {
+        let now = at(20);
+        let capturing = || Emulator { capturing: Slug::parse("taken"), ..running() };
+        let seen = |emulator: Emulator, seen| Emulator { seen, ..emulator };
+        let held = Step::Wait(now + CAPTURE_LOOKED_AT);
+        for (what, emulator, step) in [
+            ("it runs", capturing(), Step::Settle),
+            (
+                "it has ended",
+                seen(capturing(), Seen::Exited),
+                Step::GiveUp(Reason::new("exited", "The device ended by itself.")),
+            ),
+            ("it is to go and runs", capturing().removed(None, now), Step::Stop),
+            ("it is to go", seen(capturing().removed(None, now), Seen::None), held.clone()),
+            ("it is parked and runs", capturing().parked(now), Step::Stop),
+            ("it is parked", seen(capturing().parked(now), Seen::None), Step::Settle),
+            ("it is woken", seen(capturing().parked(now).woken(now), Seen::None), held.clone()),
+            ("it is restarted", capturing().restarted(now), held.clone()),
+            ("it has ended and is restarted", seen(capturing().restarted(now), Seen::Exited), held.clone()),
+            // Nobody would ever learn where it writes: its end lets both go on.
+            (
+                "it does not answer and is restarted",
+                seen(capturing().restarted(now), Seen::Silent),
+                Step::Stop,
+            ),
+            ("it was stopped and is restarted", seen(capturing().restarted(now), Seen::None), held),
+            ("it does not answer and nobody minds", seen(capturing(), Seen::Silent), Step::Settle),
+            ("the capture is over", running().restarted(now), Step::Start),
+        ] {
+            assert_eq!(emulator.next_step(BOOT, at(0), now), step, "{what}");
+        }
+    }
+
+    #[test]
+    fn time_in_which_nobody_watched_is_no_time_to_boot() {
+        let booting = Emulator { seen: Seen::Booting, boot_duration_ms: None, ..running() };
+        let late = Step::GiveUp(Reason::new("boot_timeout", "It was not up after 120 s."));
+        for (watched_since, now, step) in [
+            (0, 129, Step::Wait(at(130))),
+            (0, 130, late.clone()),
+            (500, 500, Step::Wait(at(620))),
+            (500, 620, late),
+        ] {
+            assert_eq!(booting.next_step(BOOT, at(watched_since), at(now)), step, "{watched_since} {now}");
+        }
+    }
 }

@@ -187,6 +187,8 @@ impl PromotionProblem {
 pub const VERIFICATION_FAILED: &str = "verification_failed";
 pub const INTEGRITY_MISMATCH: &str = "integrity_mismatch";
 pub const CHAIN_TOO_DEEP: &str = "chain_too_deep";
+/// Its bytes never came to be.
+pub const CAPTURE_FAILED: &str = "capture_failed";
 
 impl Snapshot {
     pub fn is_deployable(&self) -> bool {

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use paddock_engine::{audit, doctor, usage, users};
 use paddock_model::audit::Verified;
+use paddock_model::emulators::address_of;
 use paddock_server::auth::access_token;
 use paddock_server::config::{self, Config, InForce};
 use paddock_server::http::{self, meta::Build};
@@ -142,7 +143,12 @@ async fn examine(config: &Config) -> anyhow::Result<()> {
     println!("Every layer, disk and device is recorded and there.");
     println!("{}", usage::measure(&engine, &pool).await?.figures);
     let addresses = doctor::addresses(&engine).await?;
-    println!("{} addresses are in use, {} have been given back.", addresses.held, addresses.free);
+    println!(
+        "{} addresses are in use, {} have been given back, the last of all is {}.",
+        addresses.held,
+        addresses.free,
+        address_of(addresses.highest)
+    );
     Ok(())
 }
 

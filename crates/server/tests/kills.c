@@ -1,8 +1,8 @@
-/* Preloaded into paddockd: kills it at the n-th step that outlives it.
+/* Preloaded into paddockd: kills it, or another process, at the n-th step that outlives it.
  *
  * A step is the moment before, and the moment after, a call that changes what another process finds: a file made,
- * written, flushed, renamed or removed, a process started, a socket spoken to. The file that KILLS names is shared with the
- * test: it says after how many steps to die, and learns how many there were and what the last one was. */
+ * written, flushed, linked, renamed or removed, a process started, a socket spoken to. The file that KILLS names is shared with
+ * the test: it says after how many steps who is to die, and learns how many there were and what the last one was. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -20,10 +20,12 @@
 #include <unistd.h>
 
 struct control {
-    long left;  /* steps until the end; 0 is for ever */
-    long seen;  /* steps since the test last looked */
-    long fine;  /* whether each write counts, too */
-    char last[232];
+    long left;    /* steps until the end; 0 is for ever */
+    long seen;    /* steps since the test last looked */
+    long fine;    /* which writes count, too: 1 is all, 2 those to sockets that are files, such as QEMU's monitor */
+    long victim;  /* who dies instead of the daemon; 0 is nobody */
+    char from[32];  /* steps count from the first whose object has this in it */
+    char last[192];
 };
 
 static struct control *control;
@@ -39,9 +41,17 @@ __attribute__((constructor)) static void begin(void) {
 
 static void step(const char *call, const char *moment, const char *on) {
     if (!control || !__atomic_load_n(&control->left, __ATOMIC_SEQ_CST)) return;
+    if (control->from[0]) {
+        if (!on || !strstr(on, control->from)) return;
+        control->from[0] = 0;
+    }
     __atomic_add_fetch(&control->seen, 1, __ATOMIC_SEQ_CST);
     if (__atomic_sub_fetch(&control->left, 1, __ATOMIC_SEQ_CST) != 0) return;
     snprintf(control->last, sizeof control->last, "%s %s %s", moment, call, on ? on : "");
+    if (control->victim) {
+        kill((pid_t)control->victim, SIGKILL);
+        return;
+    }
     kill(getpid(), SIGKILL);
     for (;;) pause();
 }
@@ -51,6 +61,12 @@ static int is_seen(int file, char *name, size_t size) {
     struct stat facts;
     if (!control || !control->left || !control->fine || fstat(file, &facts) != 0) return 0;
     if (!S_ISREG(facts.st_mode) && !S_ISSOCK(facts.st_mode)) return 0;
+    if (!(control->fine & 1)) {
+        struct sockaddr_storage address;
+        socklen_t length = sizeof address;
+        if (!S_ISSOCK(facts.st_mode) || getsockname(file, (struct sockaddr *)&address, &length) != 0) return 0;
+        if (address.ss_family != AF_UNIX) return 0;
+    }
     char link[64];
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
     ssize_t length = readlink(link, name, size - 1);
@@ -83,6 +99,10 @@ static int is_seen(int file, char *name, size_t size) {
 AROUND(int, fsync, (int file), (file), NULL)
 AROUND(int, fdatasync, (int file), (file), NULL)
 AROUND(int, rename, (const char *from, const char *to), (from, to), to)
+AROUND(int, link, (const char *from, const char *to), (from, to), to)
+AROUND(int, linkat, (int at, const char *from, int there, const char *to, int flags), (at, from, there, to, flags), to)
+AROUND(int, chmod, (const char *path, mode_t mode), (path, mode), path)
+AROUND(int, fchmod, (int file, mode_t mode), (file, mode), NULL)
 AROUND(int, unlink, (const char *path), (path), path)
 AROUND(int, unlinkat, (int at, const char *path, int flags), (at, path, flags), path)
 AROUND(int, rmdir, (const char *path), (path), path)

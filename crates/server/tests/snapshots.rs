@@ -4,6 +4,8 @@ mod world;
 
 use std::time::Duration;
 
+use paddock_engine::reconcile::{self, Loop};
+use paddock_model::drivers::disk_pools::DiskPool;
 use paddock_model::drivers::emulator_hosts::EmulatorHost;
 use paddock_model::emulators::EmulatorId;
 use serde_json::{Value, json};
@@ -253,5 +255,58 @@ async fn a_swap_keeps_id_and_address_and_comes_back_if_it_does_not_come_up() {
         let car = json!({ "snapshot": "simulated-automotive" });
         let other = world.call("PUT", &format!("{path}/snapshot"), Some(car)).await.expect(409);
         assert_eq!(other.code(), "other_device_type");
+    }
+}
+
+/// Nothing is captured, purged or verified.
+const HELD: &[Loop] = &[reconcile::emulators::LOOP, reconcile::images::LOOP, reconcile::layers::LOOP];
+
+#[tokio::test]
+async fn what_is_saved_from_deletion_is_not_more_than_it_was() {
+    for on in BOTH {
+        let world = World::with(on, &[], HELD).await;
+        let acme = world.tenant("acme").await;
+        let token = world.token.clone();
+        let emulator = world.emulator(&token, &acme).await;
+        let body = json!({ "emulatorId": emulator, "name": "young" });
+        world.call("POST", SNAPSHOTS, Some(body)).await.expect(202);
+        let path = format!("{SNAPSHOTS}/young");
+        world.call("DELETE", &path, None).await.expect(202);
+        let forced = Some(json!({ "force": true }));
+        let saved = world.call("POST", &format!("{path}/promote-root"), forced).await.expect(200).json();
+        // Its bytes are still to come.
+        assert_eq!((&saved["state"], &saved["deployable"]), (&json!("creating"), &json!(false)), "{saved}");
+    }
+}
+
+#[tokio::test]
+async fn a_captured_disk_that_is_damaged_is_a_fault_with_a_reason_and_can_be_deleted() {
+    for on in BOTH {
+        let (world, _, emulator) = with_a_device(on).await;
+        let pool = &world.simulation.pool;
+        pool.damage_disk(pool.list().await.expect("a look").disks[0].id);
+        let body = json!({ "emulatorId": emulator, "name": "torn" });
+        world.call("POST", SNAPSHOTS, Some(body)).await.expect(202);
+        let torn = world.until_snapshot("torn", "faulted").await;
+        assert_eq!(torn["deployableProblems"], json!(["layer_damaged"]), "{torn}");
+        // The device goes on, and can be captured again; that nothing new is made of the layer is nobody's surprise.
+        world.call("POST", &format!("{EMULATORS}/{emulator}/restart"), None).await.expect(200);
+        world.until(&emulator, "running").await;
+        world.call("DELETE", &format!("{SNAPSHOTS}/torn"), None).await.expect(202);
+        world.until_snapshot("torn", "gone").await;
+        world.call("DELETE", &format!("{EMULATORS}/{emulator}"), None).await.expect(202);
+        world.until(&emulator, "terminated").await;
+        for _ in 0..500 {
+            if pool.list().await.expect("a look").layers.len() == 2 {
+                break;
+            }
+            world.clock.advance(Duration::from_millis(100));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let engine = &world.server.engine;
+        let found = paddock_engine::doctor::examine(engine, &**pool, &[]).await.expect("a look");
+        assert_eq!(found, [], "nothing is left behind");
+        let contents = pool.list().await.expect("a look");
+        assert_eq!((contents.layers.len(), contents.disks.len()), (2, 0), "{contents:?}");
     }
 }

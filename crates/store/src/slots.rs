@@ -24,12 +24,17 @@ const GIVEN: &str = "
 const FREE: &str = "
     SELECT COUNT(*) FROM free_slots";
 
+/// Those of emulators, and of clones that prove a snapshot.
 const TWICE: &str = "
-    SELECT slot FROM emulators WHERE slot IS NOT NULL GROUP BY slot HAVING COUNT(*) > 1
-    UNION SELECT emulators.slot FROM emulators JOIN free_slots ON free_slots.slot = emulators.slot";
+    SELECT slot FROM (
+        SELECT slot FROM emulators WHERE slot IS NOT NULL
+        UNION ALL SELECT slot FROM verifications WHERE slot IS NOT NULL
+        UNION ALL SELECT slot FROM free_slots) AS known
+    GROUP BY slot HAVING COUNT(*) > 1";
 
 const HELD: &str = "
-    SELECT COUNT(*) FROM emulators WHERE slot IS NOT NULL";
+    SELECT (SELECT COUNT(*) FROM emulators WHERE slot IS NOT NULL)
+         + (SELECT COUNT(*) FROM verifications WHERE slot IS NOT NULL)";
 
 /// How the slots are distributed.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -19,7 +19,9 @@ use uuid::Uuid;
 use crate::changes::changed_table;
 use crate::leases::Lease;
 use crate::relations::Change;
-use crate::{Error, Location, Store, args, audit, idempotency_keys, leases, relations, tenants};
+use crate::{
+    Error, Location, Store, args, audit, idempotency_keys, leases, relations, tenants, verifications,
+};
 
 /// A new database of each kind; the folder lives as long as the SQLite file is needed.
 struct Databases {
@@ -580,6 +582,29 @@ async fn an_idempotency_key_is_forgotten_after_its_day() {
         assert!(idempotency_keys::any_expired(&mut tx, time(31)).await.expect("an answer"));
         assert_eq!(idempotency_keys::delete_expired(&mut tx, time(31)).await.expect("removed"), 1);
         tx.commit().await.expect("committed");
+    }
+}
+
+#[tokio::test]
+async fn a_verification_that_was_put_off_keeps_no_other_waiting() {
+    for store in Databases::new().await.open().await {
+        let mut tx = store.begin().await.expect("a transaction");
+        for (name, queued) in [("first", 1), ("second", 2)] {
+            let name = Slug::parse(name).expect("a name");
+            verifications::insert(&mut tx, &name, time(queued)).await.expect("queued");
+        }
+        let first = verifications::next(&mut tx, 1).await.expect("a list").remove(0);
+        assert_eq!(first.snapshot.as_str(), "first");
+        let later = verifications::Verification { due_at: time(60), failures: 1, ..first };
+        verifications::update(&mut tx, &later).await.expect("put off");
+        let next = verifications::next(&mut tx, 1).await.expect("a list");
+        assert_eq!(next[0].snapshot.as_str(), "second");
+        // What is under way comes first, however late it is due: something of it may run.
+        let booting = verifications::VerificationState::Booting;
+        let begun = verifications::Verification { state: booting, ..later };
+        verifications::update(&mut tx, &begun).await.expect("begun");
+        let next = verifications::next(&mut tx, 1).await.expect("a list");
+        assert_eq!(next[0].snapshot.as_str(), "first");
     }
 }
 

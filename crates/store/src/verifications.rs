@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::row::{FromRow, Row};
 use crate::{Result, Tx, args};
 
-/// Those under way first, then whoever has waited longest.
+/// Those under way first, then whoever has waited longest; who was put off is behind those who were not.
 const NEXT: &str = "
     SELECT snapshot, state, queued_at, emulator, disk, slot, identity, started_at, due_at, failures, outcome FROM verifications
-    ORDER BY CASE WHEN state = 'queued' THEN 1 ELSE 0 END, queued_at LIMIT $1";
+    ORDER BY CASE WHEN state = 'queued' THEN 1 ELSE 0 END, due_at, queued_at LIMIT $1";
 
 const FIND: &str = "
     SELECT snapshot, state, queued_at, emulator, disk, slot, identity, started_at, due_at, failures, outcome FROM verifications

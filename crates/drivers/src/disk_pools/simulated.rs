@@ -49,6 +49,8 @@ struct World {
     /// Bytes that are to become layers.
     received: BTreeMap<LayerId, Vec<u8>>,
     strangers: BTreeSet<String>,
+    /// Disks that no layer can be made of.
+    damaged: BTreeSet<DiskId>,
 }
 
 struct Layer {
@@ -132,6 +134,11 @@ impl SimulatedPool {
         if let Some(layer) = self.world().layers.get_mut(&layer) {
             layer.integrity = integrity;
         }
+    }
+
+    /// What the disk holds makes no sense, as whoever seals it will see.
+    pub fn damage_disk(&self, disk: DiskId) {
+        self.world().damaged.insert(disk);
     }
 
     /// As if a device had written to the disk.
@@ -323,6 +330,10 @@ impl DiskPool for SimulatedPool {
         if world.captured(layer, disk)?.is_none() {
             let message = format!("{layer} is not in the pool; {disk} has no successor yet");
             return Err(DriverError::new(Retry::Later, "layer_missing", message));
+        }
+        if world.damaged.contains(&disk) {
+            let message = format!("{layer} is damaged: a table points outside");
+            return Err(DriverError::new(Retry::Never, "layer_damaged", message));
         }
         world.disks.remove(&disk);
         let sealed = world.layers.get_mut(&layer);

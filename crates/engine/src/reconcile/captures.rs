@@ -14,7 +14,7 @@ use paddock_model::drivers::disk_pools::Volume;
 use paddock_model::drivers::emulator_hosts::{Consistency, Switch};
 use paddock_model::drivers::{DriverError, Retry};
 use paddock_model::emulators::{Emulator, Status, Wanted};
-use paddock_model::snapshots::{Snapshot, SnapshotState};
+use paddock_model::snapshots::{CAPTURE_FAILED, Snapshot, SnapshotState};
 use paddock_model::{Error, Result};
 use paddock_store::captures::{Capture, CaptureState};
 use paddock_store::layers::LayerState;
@@ -82,6 +82,7 @@ async fn attend(engine: &Engine, devices: &Devices, capture: Capture) -> Result<
                 }
                 engine.commit(tx).await?;
             }
+            Err(error) if error.retry == Retry::Never => condemn(engine, devices, &capture, error).await?,
             Err(error) => put_off(engine, &capture, error).await?,
         },
         CaptureState::Abandoned => take_back(engine, devices, &capture).await?,
@@ -201,7 +202,29 @@ async fn take_back(engine: &Engine, devices: &Devices, capture: &Capture) -> Res
     captures::delete(&mut tx, &capture.snapshot).await?;
     if let Some(snapshot) = creating(&mut tx, capture).await? {
         let reason = capture.reason.as_deref().unwrap_or("The capture was given up.");
-        settle(engine, &mut tx, &snapshot, SnapshotState::Faulted, Some(("capture_failed", reason))).await?;
+        settle(engine, &mut tx, &snapshot, SnapshotState::Faulted, Some((CAPTURE_FAILED, reason))).await?;
+    }
+    engine.commit(tx).await
+}
+
+/// What was captured is damaged. The device goes on, on top of it; nothing else is made of it, and the snapshot says why.
+async fn condemn(engine: &Engine, devices: &Devices, capture: &Capture, error: DriverError) -> Result<()> {
+    tracing::error!(snapshot = %capture.snapshot, layer = %capture.layer, %error, "a captured disk is damaged");
+    let put_aside = async {
+        devices.pool.quarantine_layer(capture.layer).await?;
+        // Its bytes keep the other name.
+        devices.pool.remove_disk(capture.from).await
+    };
+    if let Err(error) = put_aside.await {
+        return put_off(engine, capture, error).await;
+    }
+    let mut tx = engine.store.begin().await?;
+    layers::set_state(&mut tx, capture.layer, LayerState::Quarantined).await?;
+    disks::delete(&mut tx, capture.from).await?;
+    captures::delete(&mut tx, &capture.snapshot).await?;
+    if let Some(snapshot) = creating(&mut tx, capture).await? {
+        let fault = Some((error.code, error.message.as_str()));
+        settle(engine, &mut tx, &snapshot, SnapshotState::Faulted, fault).await?;
     }
     engine.commit(tx).await
 }

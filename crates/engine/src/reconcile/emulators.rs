@@ -131,7 +131,8 @@ async fn attend(engine: &Engine, devices: &Devices, id: EmulatorId) -> Result<u6
     // More steps than any life has between two waits.
     for _ in 0..16 {
         let Some(emulator) = find(engine, id).await? else { return Ok(changed) };
-        let step = emulator.next_step(devices.settings.boot_deadline, engine.now());
+        let now = engine.now();
+        let step = emulator.next_step(devices.settings.boot_deadline, devices.watched_since(now), now);
         let waits = matches!(step, Step::Settle | Step::Wait(_) | Step::Finish);
         match take(engine, devices, &emulator, step).await {
             Ok(()) => changed += 1,

@@ -104,8 +104,12 @@ async fn glance(engine: &Engine, devices: &Devices) -> Result<u64, Trouble> {
         let (LayerState::Ready, Some(digest)) = (layer.state, &layer.digest) else { continue };
         match devices.pool.glance_at_layer(layer.id, digest).await? {
             Integrity::Sound => {}
-            // Perhaps a disk that is not mounted: it may come back, and then all is well.
+            // Perhaps a disk that is not mounted: it may come back, and then all is well. Or it has gone as it should.
             Integrity::Missing => {
+                let now = layers::find(&mut engine.store.read().await?, layer.id).await?;
+                if now.is_none_or(|now| now.state != LayerState::Ready) {
+                    continue;
+                }
                 tracing::error!(layer = %layer.id, "a layer is not in the pool; what stands on it cannot boot");
             }
             Integrity::Altered => {

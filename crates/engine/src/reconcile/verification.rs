@@ -35,6 +35,8 @@ pub const LOOP: Loop = Loop {
 const LOOKED_AT: Duration = Duration::from_millis(250);
 /// How often a clone that ends by itself is booted once more.
 const TRIES: i64 = 2;
+/// How often it is tried again what a verification needs before it is given up.
+const HITCHES: i64 = 8;
 /// How long a device that is up may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -70,7 +72,10 @@ async fn attend(engine: &Engine, devices: &Devices, verification: &Verification)
         Ok(Some(after)) => after,
         Ok(None) => return Ok(true),
         Err(Hitch::Engine(error)) => return Err(error),
-        Err(Hitch::Driver(error)) if error.retry == Retry::Never => {
+        // Others wait behind it, and whoever asked is to be told.
+        Err(Hitch::Driver(error))
+            if error.retry == Retry::Never || is_late(engine, devices, verification) =>
+        {
             failed(verification, VERIFICATION_FAILED, &error.message)
         }
         Err(Hitch::Driver(error)) => put_off(engine, verification, &error),
@@ -79,6 +84,13 @@ async fn attend(engine: &Engine, devices: &Devices, verification: &Verification)
     verifications::update(&mut tx, &after).await?;
     engine.commit(tx).await?;
     Ok(true)
+}
+
+/// Whether it has had its time to boot, or tries enough. Time in which nobody watched does not count.
+fn is_late(engine: &Engine, devices: &Devices, verification: &Verification) -> bool {
+    let now = engine.now();
+    let begun = verification.trial.as_ref().map(|trial| trial.started_at.max(devices.watched_since(now)));
+    verification.failures >= HITCHES || begun.is_some_and(|at| now >= at + devices.settings.boot_deadline)
 }
 
 enum Hitch {
@@ -196,7 +208,7 @@ async fn boot(
         devices.host.ensure(&launch).await?;
     }
     let phase = devices.host.observe(trial.emulator).await?.map(|observed| observed.phase);
-    let late = engine.now() >= trial.started_at + devices.settings.boot_deadline;
+    let late = is_late(engine, devices, verification);
     let outcome = match phase {
         Some(Phase::Ready { boot_duration }) => match answers(devices, trial.emulator).await {
             Ok(()) => {
@@ -282,9 +294,12 @@ async fn end(engine: &Engine, devices: &Devices, verification: &Verification) ->
         && let Some(outcome) = &verification.outcome
     {
         let layer = layers::find(&mut tx, snapshot.layer).await?;
-        let too_deep = layer.is_some_and(|layer| layer.depth > devices.settings.hard_depth);
+        let too_deep = layer.as_ref().is_some_and(|layer| layer.depth > devices.settings.hard_depth);
+        // Somebody has looked at its bytes meanwhile, and they are not what they were.
+        let doubted = layer.is_some_and(|layer| layer.state == LayerState::Quarantined);
         let mut after = Snapshot { updated_at: now, generation: snapshot.generation + 1, ..snapshot.clone() };
         match outcome {
+            Outcome::Booted { .. } if doubted => {}
             Outcome::Booted { duration_ms } => {
                 after.state = SnapshotState::Ready;
                 after.problems = too_deep.then(|| CHAIN_TOO_DEEP.to_owned()).into_iter().collect();
