@@ -7,25 +7,26 @@ mod yard;
 use std::time::Instant;
 
 use yard::Data;
-use yard::kills::{Casualties, EMULATORS, Until, World, delete, deploy, restart};
+use yard::kills::{Casualties, EMULATORS, Until, World, delete, deploy, restart, steps_by};
 
 #[tokio::test]
 async fn deploying_and_deleting_survive_a_kill_at_every_step() {
     let data = Data::new();
     let mut world = World::new(&data, &[]).await;
     let (mut deploying, mut deleting, mut kills) = (true, true, 0);
-    let mut steps = 0;
     let begun = Instant::now();
-    while deploying || deleting {
-        steps += 1;
-        let power_cut = steps % 4 == 3;
+    for (round, steps) in steps_by(4).enumerate() {
+        if !deploying && !deleting {
+            break;
+        }
+        let power_cut = round % 4 == 3;
         world.casualties = if power_cut { Casualties::All } else { Casualties::None };
         let act = deploy(&world.tenant);
         let (made, killed) =
             world.ask(if deploying { steps } else { i64::MAX }, &act, Until::Status("running")).await;
         kills += u32::from(killed);
         if deploying && !killed {
-            println!("a deploy has {} steps", steps - 1);
+            println!("a deploy has less than {steps} steps");
             deploying = false;
         }
         let id = made["id"].as_str().expect("an id").to_owned();
@@ -33,7 +34,7 @@ async fn deploying_and_deleting_survive_a_kill_at_every_step() {
         if killed && power_cut {
             world.runs_or_failed(&id).await;
         } else {
-            world.runs(&id, 1, steps % 16 == 0).await;
+            world.runs(&id, 1, round % 16 == 0).await;
         }
         let listed = world.yard.call("GET", EMULATORS, None).await;
         assert_eq!(listed["items"].as_array().map(Vec::len), Some(1), "{}", world.kills.last());
@@ -42,7 +43,7 @@ async fn deploying_and_deleting_survive_a_kill_at_every_step() {
             .await;
         kills += u32::from(killed);
         if deleting && !killed {
-            println!("a delete has {} steps", steps - 1);
+            println!("a delete has less than {steps} steps");
             deleting = false;
         }
         world.yard.until(&id, "terminated").await;
@@ -59,17 +60,17 @@ async fn restarting_survives_a_kill_of_the_daemon_at_every_step_and_of_the_devic
     let id = made["id"].as_str().expect("an id").to_owned();
     world.made.insert(id.clone());
     let mut kills = 0;
-    for steps in 1.. {
+    for (incarnation, steps) in (2..).zip(steps_by(4)) {
         // In most rounds the device is killed before it is up: then the restart has nothing to stop.
-        if steps % 8 != 0 {
+        if incarnation % 8 != 1 {
             world.kill_devices(&id);
             world.yard.until(&id, "failed").await;
         }
         let (answer, killed) = world.ask(steps, &restart(&id), Until::Status("running")).await;
-        assert_eq!(answer["incarnation"], steps + 1, "{}", world.kills.last());
-        world.runs(&id, steps + 1, (steps + 1) % 8 == 0).await;
+        assert_eq!(answer["incarnation"], incarnation, "{}", world.kills.last());
+        world.runs(&id, incarnation, incarnation % 8 == 0).await;
         if !killed {
-            println!("a restart has {} steps", steps - 1);
+            println!("a restart has less than {steps} steps");
             break;
         }
         kills += 1;

@@ -8,8 +8,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use yard::kills::{Act, Casualties, EMULATORS, PATIENCE, SNAPSHOTS, Until, World, delete, deploy, restart};
-use yard::{Adb, Data, Phone, is_long};
+use yard::kills::{
+    Act, Casualties, EMULATORS, PATIENCE, SNAPSHOTS, Until, World, delete, deploy, restart, steps_by,
+};
+use yard::{Adb, Data, Phone};
 
 /// Captures of the same device make a long lineage; how long it may be is another matter.
 const DEEP: [&str; 2] = ["--snapshots-hard-depth", "1000"];
@@ -30,13 +32,6 @@ fn purge(name: &str) -> Act<'static> {
 fn swap(emulator: &str, to: &str) -> Act<'static> {
     let path = format!("{EMULATORS}/{emulator}/snapshot");
     Act { method: "PUT", path, body: Some(json!({ "snapshot": to })) }
-}
-
-/// Every step for whoever has the time, and otherwise every so-many-th, beginning with another one in each run.
-fn steps_by(stride: usize) -> impl Iterator<Item = i64> {
-    let stride = if is_long() { 1 } else { stride };
-    let first = 1 + i64::from(std::process::id()) % stride as i64;
-    (first..).step_by(stride)
 }
 
 async fn device(world: &mut World<'_>) -> Phone {
@@ -109,7 +104,7 @@ async fn capturing_survives_a_kill_at_every_step_and_so_does_the_device() {
     adb.connect(&phone.address);
     world.kills.talk = true;
     let (begun, mut kills) = (Instant::now(), 0);
-    for (round, steps) in steps_by(3).enumerate() {
+    for (round, steps) in steps_by(12).enumerate() {
         if round % 32 == 31 {
             drop_device(&mut world, &phone.id).await;
             phone = device(&mut world).await;
@@ -171,7 +166,7 @@ async fn verifying_survives_a_kill_of_the_daemon_and_of_the_clone() {
 
     // From the wish to the boot, and from the end of the boot to its record; in between nothing happens but waiting.
     let mut kills = 0;
-    for (from, stride) in [("", 40), ("console.log", 3)] {
+    for (from, stride) in [("", 160), ("console-1.log", 12)] {
         for steps in steps_by(stride) {
             world.casualties = if steps % 4 == 1 { Casualties::All } else { Casualties::None };
             world.kills.arm_from(from, steps);
@@ -288,7 +283,7 @@ async fn swapping_survives_a_kill_at_every_step() {
     let adb = Adb::new();
     let phone = with_two_snapshots(&mut world, &adb).await;
     let (begun, mut kills) = (Instant::now(), 0);
-    for (round, steps) in steps_by(3).enumerate() {
+    for (round, steps) in steps_by(12).enumerate() {
         // In most rounds it does not run before, so that there is nothing to stop, nor need it be up afterwards.
         if round % 6 != 1 {
             knock_out(&world, &phone.id).await;
@@ -340,7 +335,7 @@ async fn a_swap_that_fails_comes_back_whenever_the_daemon_is_killed() {
     adb.connect(&phone.address);
     adb.shell(&phone.address, "echo mine > /data/kept; sync");
     let (begun, mut kills) = (Instant::now(), 0);
-    for (round, steps) in steps_by(5).enumerate() {
+    for (round, steps) in steps_by(20).enumerate() {
         knock_out(&world, &phone.id).await;
         let (_, before) = footing(&world, &phone.id).await;
         world.yard.call("PUT", &swap(&phone.id, "two").path, Some(json!({ "snapshot": "two" }))).await;
@@ -388,7 +383,7 @@ async fn purging_survives_a_kill_at_every_step() {
     let begun = Instant::now();
     let mut kills = 0;
     // A parent's child keeps its layer; a leaf's goes, and perhaps others below it.
-    let (mut parents, mut leaves) = (steps_by(2), steps_by(2));
+    let (mut parents, mut leaves) = (steps_by(8), steps_by(8));
     let (mut parent, mut leaf) = (parents.next(), leaves.next());
     for lineage in 0.. {
         // Of the lineage nothing is left but the snapshots. That none of them can boot in so short a time saves some.
@@ -407,7 +402,7 @@ async fn purging_survives_a_kill_at_every_step() {
         world.revive_with(&DEEP);
 
         while !left.is_empty() {
-            let is_parent = parent.is_some() && left.len() > 1 && left.len() % 2 == 0;
+            let is_parent = parent.is_some() && left.len() > 1 && left.len().is_multiple_of(2);
             let name = left.remove(if is_parent { left.len() / 2 } else { left.len() - 1 });
             let steps = if is_parent { &mut parent } else { &mut leaf };
             let (_, killed) = world.ask(steps.unwrap_or(i64::MAX), &purge(&name), Until::Purged(&name)).await;

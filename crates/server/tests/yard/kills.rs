@@ -329,6 +329,13 @@ impl<'a> World<'a> {
     }
 }
 
+/// Every step for whoever has the time, and otherwise every so-many-th, beginning with another one in each run.
+pub fn steps_by(stride: usize) -> impl Iterator<Item = i64> {
+    let stride = if is_long() { 1 } else { stride };
+    let first = 1 + i64::from(std::process::id()) % stride as i64;
+    (first..).step_by(stride)
+}
+
 pub fn deploy(tenant: &str) -> Act<'static> {
     let body = Some(json!({ "tenantId": tenant, "deviceType": "phone" }));
     Act { method: "POST", path: EMULATORS.to_owned(), body }
