@@ -27,6 +27,7 @@ pub mod streams;
 pub mod tenants;
 pub mod tickets;
 pub mod tokens;
+mod trees;
 pub mod usage;
 pub mod users;
 
@@ -41,6 +42,7 @@ use paddock_store::{Store, Tx, relations};
 use crate::devices::Devices;
 use crate::permissions::Permissions;
 use crate::streams::Streams;
+use crate::trees::Trees;
 
 pub use paddock_store::Location as DatabaseLocation;
 pub use secrets::Secret;
@@ -53,6 +55,7 @@ pub struct Engine {
     /// None for a process that only looks at the database.
     devices: Option<Arc<Devices>>,
     streams: Arc<Streams>,
+    trees: Arc<Trees>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     lifetimes: Lifetimes,
@@ -105,6 +108,7 @@ impl Engine {
             permissions,
             devices,
             streams: Arc::default(),
+            trees: Arc::default(),
             clock,
             random,
             lifetimes: Lifetimes::default(),
