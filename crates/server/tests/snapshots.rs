@@ -363,8 +363,9 @@ async fn a_change_by_another_replica_shows_in_the_tree_within_a_second() {
         // Written down before the change, so that there is something that could be out of date.
         let is_root = |tree: BTreeMap<String, Value>| tree[&name]["root"].as_bool().expect("a root or not");
         let before = is_root(drawn(&there, &there.token).await);
-        let act = if before { "demote-root" } else { "promote-root" };
-        here.call("POST", &format!("{SNAPSHOTS}/{name}/{act}"), None).await.expect(200);
+        let (act, body) =
+            if before { ("demote-root", None) } else { ("promote-root", Some(json!({ "force": true }))) };
+        here.call("POST", &format!("{SNAPSHOTS}/{name}/{act}"), body).await.expect(200);
         let changed = std::time::Instant::now();
         assert_eq!(
             is_root(drawn(&here, &here.token).await),
