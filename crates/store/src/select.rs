@@ -6,8 +6,8 @@ use paddock_model::scopes::Scope;
 
 use crate::value::Value;
 
-/// Values in one statement: PostgreSQL takes 65,535.
-pub const AT_ONCE: usize = 10_000;
+/// Values in one statement: PostgreSQL takes 65,535, and SQLite looks each up among all that stand before it.
+pub const AT_ONCE: usize = 500;
 
 pub(crate) struct Select {
     sql: String,
