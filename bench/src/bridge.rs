@@ -41,8 +41,8 @@ pub fn run(bench: &Bench) -> Result<Vec<Row>> {
     let flags: Vec<String> = flags.into_iter().map(str::to_owned).collect();
     let paddock = Paddock::start_with_flags(bench, "bridge", &flags)?;
     let path = emulator(&paddock)?;
-    let token = paddock.token()?;
-    let ours = || Client::upgraded(paddock.address, &path, &token);
+    // A token lives for 15 minutes, and so does what was opened with it.
+    let ours = || Client::upgraded(paddock.address, &path, &paddock.token()?);
     let theirs = || Client::upgraded(websockify.address, "/", "");
     let raw = || Client::plain(device);
 
@@ -88,8 +88,10 @@ pub fn run(bench: &Bench) -> Result<Vec<Row>> {
 
     let before = paddock.resident_megabytes()?;
     let mut idle = Vec::new();
+    let token = paddock.token()?;
     for _ in 0..IDLE {
-        let mut client = ours().with_context(|| format!("after {} idle ones", idle.len()))?;
+        let mut client = Client::upgraded(paddock.address, &path, &token)
+            .with_context(|| format!("after {} idle ones", idle.len()))?;
         client.ask(REPEAT, 0)?;
         idle.push(client);
     }
@@ -137,9 +139,12 @@ fn device() -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     std::thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            // Thousands of them, and each needs next to nothing.
-            let _ = std::thread::Builder::new().stack_size(64 << 10).spawn(move || play(stream));
+        for stream in listener.incoming() {
+            // Thousands of them, and each needs next to nothing. One that cannot be played would look like a bridge's fault.
+            let thread = std::thread::Builder::new().stack_size(64 << 10);
+            if let Err(error) = stream.and_then(|stream| thread.spawn(move || play(stream))) {
+                eprintln!("  the device cannot take a connection: {error}");
+            }
         }
     });
     Ok(address)
@@ -175,6 +180,8 @@ fn play(mut stream: TcpStream) -> Option<()> {
             if kind == TAKE {
                 stream.write_all(&[1]).ok()?;
             }
+            // The client closes first: websockify may lose what a device says right before it hangs up.
+            while stream.read(&mut buffer).ok()? > 0 {}
             Some(())
         }
     }
@@ -268,7 +275,13 @@ impl Client {
             };
             match head[0] & 0x0f {
                 0x0 | 0x2 => self.left = length,
-                0x8 => bail!("the connection was closed"),
+                0x8 => {
+                    let mut reason = Vec::new();
+                    (&mut self.stream).take(length).read_to_end(&mut reason)?;
+                    let (code, words) = reason.split_at(reason.len().min(2));
+                    let code = code.iter().fold(0, |code, byte| code << 8 | u32::from(*byte));
+                    bail!("the connection was closed: {code} {}", String::from_utf8_lossy(words));
+                }
                 _ => drop(std::io::copy(&mut (&mut self.stream).take(length), &mut std::io::sink())?),
             }
         }

@@ -18,6 +18,7 @@ mod paddock;
 mod read;
 mod relation_rows;
 mod rights;
+mod snapshot_rows;
 #[path = "../../crates/model/tests/spicedb/process.rs"]
 mod spicedb;
 #[path = "../../crates/model/tests/spicedb/translation.rs"]
@@ -25,6 +26,7 @@ mod spicedb_words;
 mod sqlite;
 mod start;
 mod tenant_rows;
+mod tree;
 mod wrk;
 
 use std::path::{Path, PathBuf};
@@ -40,7 +42,7 @@ Measures Paddock against its peers, interleaved in one run.
 
 Usage: paddock-bench [--only NAME] [--rounds N] [--seconds N] [--folder DIR]
 
-  --only NAME    one of read, create, list, check, idle, clone, start, crowd, bridge; may be given more than once [default: all]
+  --only NAME    one of read, create, list, tree, check, idle, clone, start, crowd, bridge; may be given more than once [default: all]
   --rounds N     how often each pair is measured [default: 5]
   --seconds N    how long one measurement of a goal takes; rows without a goal take half [default: 2]
   --folder DIR   where data folders are made; must be a disk, not memory [default: /var/tmp]
@@ -50,10 +52,11 @@ A missed goal is printed; the exit code tells only whether everything could be m
 
 type Benchmark = fn(&Bench) -> Result<Vec<Row>>;
 
-const BENCHMARKS: [(&str, Benchmark); 9] = [
+const BENCHMARKS: [(&str, Benchmark); 10] = [
     ("read", read::run),
     ("create", create::run),
     ("list", list::run),
+    ("tree", tree::run),
     ("check", check::run),
     ("idle", idle::run),
     ("clone", clone::run),

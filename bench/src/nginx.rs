@@ -31,6 +31,19 @@ impl Nginx {
         )
     }
 
+    /// Serves these bytes as a file, which the kernel sends by itself.
+    pub fn serving(bench: &Bench, name: &str, answer: &Answer) -> Result<Self> {
+        let folder = bench.folder("nginx-files")?;
+        std::fs::write(folder.join(name), &answer.body)?;
+        let Answer { content_type, .. } = answer;
+        let server =
+            format!("default_type '{content_type}'; sendfile on; tcp_nopush on; root {};", folder.display());
+        let nginx = Self::start(bench, "nginx-file-server", "", &server)?;
+        let served = http::get(nginx.address, &format!("/{name}"), "")?;
+        ensure!(served.body == answer.body, "nginx serves other bytes");
+        Ok(nginx)
+    }
+
     pub fn in_front_of(bench: &Bench, origin: &Nginx) -> Result<Self> {
         Self::start(
             bench,

@@ -30,6 +30,7 @@ pub mod streams;
 pub mod tenants;
 pub mod tickets;
 pub mod tokens;
+mod trees;
 pub mod usage;
 pub mod users;
 
@@ -44,6 +45,7 @@ use paddock_store::{Store, Tx, relations};
 use crate::devices::Devices;
 use crate::permissions::Permissions;
 use crate::streams::Streams;
+use crate::trees::Trees;
 
 pub use paddock_store::Location as DatabaseLocation;
 pub use secrets::Secret;
@@ -56,6 +58,7 @@ pub struct Engine {
     /// None for a process that only looks at the database.
     devices: Option<Arc<Devices>>,
     streams: Arc<Streams>,
+    trees: Arc<Trees>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     lifetimes: Lifetimes,
@@ -108,6 +111,7 @@ impl Engine {
             permissions,
             devices,
             streams: Arc::default(),
+            trees: Arc::default(),
             clock,
             random,
             lifetimes: Lifetimes::default(),

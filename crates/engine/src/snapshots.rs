@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use bytes::Bytes;
 use paddock_model::caller::Caller;
 use paddock_model::devices::{DeviceType, Image};
 use paddock_model::drivers::disk_pools::PoolCapacity;
@@ -14,6 +15,7 @@ use paddock_model::layers::{DiskId, LayerId};
 use paddock_model::page::{Page, PageRequest};
 use paddock_model::permissions::tuples::Holder;
 use paddock_model::permissions::{Object, Relation};
+use paddock_model::scopes::Scope;
 use paddock_model::slug::Slug;
 use paddock_model::snapshots::{
     CAPTURE_FAILED, Origin, PromotionProblem, RESERVED, Snapshot, SnapshotFilter, SnapshotState, Trust,
@@ -27,6 +29,7 @@ use paddock_store::{
 use serde_json::json;
 
 use crate::permissions::Decision;
+use crate::trees::Key;
 use crate::{Engine, audit, idempotency_keys, permissions};
 
 /// A snapshot, and what it takes.
@@ -65,7 +68,7 @@ pub async fn list(
     if page.after.is_none() {
         found.items.splice(0..0, first);
     }
-    let items = describe(engine, &mut tx, caller, found.items).await?;
+    let items = describe(&mut tx, &scope, found.items).await?;
     Ok(Page { items, next: found.next })
 }
 
@@ -115,22 +118,17 @@ pub(crate) async fn describe_one(
     snapshot: Snapshot,
 ) -> Result<Described> {
     let volumes = source_volumes(engine, tx, caller, &snapshot.name).await?;
-    let described = describe(engine, tx, caller, vec![snapshot]).await?.pop();
+    let scope = permissions::scope(engine, caller);
+    let described = describe(tx, &scope, vec![snapshot]).await?.pop();
     let described = described.ok_or_else(|| Error::internal("one snapshot is described by one"))?;
     Ok(Described { source_volumes: Some(volumes), ..described })
 }
 
 /// The same few reads for any number of snapshots, and one more for each layer of a lineage that is one's alone.
-async fn describe(
-    engine: &Engine,
-    tx: &mut Tx,
-    caller: &Caller,
-    found: Vec<Snapshot>,
-) -> Result<Vec<Described>> {
+async fn describe(tx: &mut Tx, scope: &Scope, found: Vec<Snapshot>) -> Result<Vec<Described>> {
     let names: Vec<Slug> = found.iter().map(|snapshot| snapshot.name.clone()).collect();
-    let scope = permissions::scope(engine, caller);
     let mut children: HashMap<String, i64> = HashMap::new();
-    for (name, count) in snapshot_children::counts(tx, &scope, &names).await? {
+    for (name, count) in snapshot_children::counts(tx, scope, &names).await? {
         *children.entry(name).or_default() += count;
     }
     let mut known: HashMap<LayerId, Layer> = HashMap::new();
@@ -178,9 +176,12 @@ async fn source_volumes(
 }
 
 pub(crate) async fn find(engine: &Engine, tx: &mut Tx, caller: &Caller, name: &str) -> Result<Snapshot> {
+    find_within(engine, tx, &permissions::scope(engine, caller), name).await
+}
+
+async fn find_within(engine: &Engine, tx: &mut Tx, scope: &Scope, name: &str) -> Result<Snapshot> {
     let name = Slug::parse(name).ok_or_else(|| Error::not_found("snapshot"))?;
-    let scope = permissions::scope(engine, caller);
-    let snapshot = snapshots::find(tx, &scope, &name).await?;
+    let snapshot = snapshots::find(tx, scope, &name).await?;
     snapshot
         .ok_or_else(|| permissions::invisible(engine, "snapshot", &paddock_model::snapshots::object(&name)))
 }
@@ -309,23 +310,41 @@ pub struct Node {
 const GENERATIONS: usize = 100;
 
 /// Snapshots as they were derived from each other: all, or those from one on. Whose parent the caller may not see is
-/// drawn below the nearest ancestor that it may.
+/// drawn below the nearest ancestor that it may. It is written out once for all who see the same, until something in it changes.
 pub async fn tree(
     engine: &Engine,
     caller: &Caller,
     root: Option<&str>,
     depth: Option<usize>,
-) -> Result<Vec<Node>> {
+    write: fn(Vec<Node>) -> Result<Vec<u8>>,
+) -> Result<Bytes> {
     let depth = depth.unwrap_or(GENERATIONS).min(GENERATIONS);
-    let mut tx = engine.store.read().await?;
+    // Asked for once: what is kept for this scope must be what this scope shows, whatever is given or taken meanwhile.
     let scope = permissions::scope(engine, caller);
+    let write = async {
+        let (described, parents) = read_tree(engine, &scope, root, depth).await?;
+        // A large one takes long, and this thread has connections to serve.
+        let written = tokio::task::spawn_blocking(move || write(grow(described, &parents, depth)));
+        Ok(written.await.map_err(Error::internal)??.into())
+    };
+    engine.trees.recall(&engine.store, Key::new(&scope, root, depth), write).await
+}
+
+/// What is in a tree, and whose parent is which.
+async fn read_tree(
+    engine: &Engine,
+    scope: &Scope,
+    root: Option<&str>,
+    depth: usize,
+) -> Result<(Vec<Described>, HashMap<Slug, Slug>)> {
+    let mut tx = engine.store.read().await?;
     let found = match root {
-        None => snapshots::list_all(&mut tx, &scope).await?,
+        None => snapshots::list_all(&mut tx, scope).await?,
         Some(name) => {
-            let mut found = vec![find(engine, &mut tx, caller, name).await?];
+            let mut found = vec![find_within(engine, &mut tx, scope, name).await?];
             let mut parents = vec![found[0].name.clone()];
             for _ in 1..depth {
-                let children = snapshots::list_children(&mut tx, &scope, &parents).await?;
+                let children = snapshots::list_children(&mut tx, scope, &parents).await?;
                 if children.is_empty() {
                     break;
                 }
@@ -337,8 +356,8 @@ pub async fn tree(
     };
     let top = root.and_then(Slug::parse);
     let parents = visible_parents(&mut tx, &found, top.as_ref()).await?;
-    let described = describe(engine, &mut tx, caller, found).await?;
-    Ok(grow(described, &parents, depth))
+    let described = describe(&mut tx, scope, found).await?;
+    Ok((described, parents))
 }
 
 /// For each snapshot the nearest ancestor that is among them; none for the first of a tree.

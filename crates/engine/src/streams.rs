@@ -3,7 +3,7 @@
 //! However many are open, one task looks after them: it follows what changes, looks in batches at those emulators that
 //! have streams and at no others, and is not there while there are none.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -82,7 +82,7 @@ struct State {
     /// Which credential ends when.
     expiries: BTreeMap<(Timestamp, u64), EmulatorId>,
     /// Those to which a stream was opened since the last look: what changed while it was opened was told to nobody.
-    fresh: Vec<EmulatorId>,
+    fresh: HashSet<EmulatorId>,
     open: usize,
     last: u64,
     followed: bool,
@@ -212,7 +212,7 @@ impl Streams {
         if let Some(at) = caller.credential.expires_at {
             state.expiries.insert((at, key.1), emulator.id);
         }
-        state.fresh.push(emulator.id);
+        state.fresh.insert(emulator.id);
         if !state.followed {
             state.followed = true;
             tokio::spawn(follow(engine.clone()));
@@ -263,15 +263,16 @@ impl Streams {
         }
     }
 
-    /// Ends those whose callers have lost the right. Decided in memory, in parts so that nobody waits long for the lock.
-    fn end_forbidden(&self, engine: &Engine, emulators: &[EmulatorId]) {
+    /// Ends those whose callers have lost the right, of the streams that came after this number. Decided in memory, in parts so
+    /// that nobody waits long for the lock.
+    fn end_forbidden(&self, engine: &Engine, emulators: &[EmulatorId], after: u64) {
         for part in emulators.chunks(BATCH) {
             let mut state = self.state();
             let lost: Vec<Key> = part
                 .iter()
                 .filter_map(|id| Some((id, state.emulators.get(id)?)))
                 .flat_map(|(id, watched)| watched.streams.iter().map(move |entry| (*id, entry)))
-                .filter(|(id, entry)| !entry.is_permitted(engine, *id))
+                .filter(|(id, entry)| entry.number > after && !entry.is_permitted(engine, *id))
                 .map(|(id, entry)| (id, entry.number))
                 .collect();
             for key in lost {
@@ -380,6 +381,7 @@ async fn follow(engine: Engine) {
     let (mut devices_changed, mut rights_changed) = (false, false);
     let mut checked_at = engine.clock.elapsed();
     let mut rest = GATHERED;
+    let mut looked_at = 0;
     loop {
         tokio::select! {
             () = engine.clock.sleep(streams.pause(engine.now())) => {}
@@ -403,15 +405,18 @@ async fn follow(engine: Engine) {
             devices.forget();
         }
         streams.end_expired(engine.now());
-        let (all, mut fresh) = {
+        let (all, fresh, last) = {
             let mut state = streams.state();
-            (state.emulators.keys().copied().collect::<Vec<_>>(), std::mem::take(&mut state.fresh))
+            let fresh: Vec<_> = std::mem::take(&mut state.fresh).into_iter().collect();
+            (state.emulators.keys().copied().collect::<Vec<_>>(), fresh, state.last)
         };
-        // A thousand streams to one emulator are one reason to look at it.
-        fresh.sort_unstable();
-        fresh.dedup();
-        streams.end_forbidden(&engine, if rights_changed { &all } else { &fresh });
-        rights_changed = false;
+        // Without news of rights only newcomers need a look: a thousand to one emulator must not cost each other a thousand.
+        if rights_changed {
+            streams.end_forbidden(&engine, &all, 0);
+        } else {
+            streams.end_forbidden(&engine, &fresh, looked_at);
+        }
+        (rights_changed, looked_at) = (false, last);
         let looked = look(&engine, if devices_changed { &all } else { &fresh }).await;
         devices_changed = looked.is_err();
         rest = (started.elapsed() * RESTS).clamp(GATHERED, LONGEST_REST);

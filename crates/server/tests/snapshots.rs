@@ -2,9 +2,11 @@
 
 mod world;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use paddock_engine::reconcile::{self, Loop};
+use paddock_engine::reconcile::{self, LOOPS, Loop};
 use paddock_model::drivers::disk_pools::DiskPool;
 use paddock_model::drivers::emulator_hosts::EmulatorHost;
 use paddock_model::emulators::EmulatorId;
@@ -308,5 +310,125 @@ async fn a_captured_disk_that_is_damaged_is_a_fault_with_a_reason_and_can_be_del
         assert_eq!(found, [], "nothing is left behind");
         let contents = pool.list().await.expect("a look");
         assert_eq!((contents.layers.len(), contents.disks.len()), (2, 0), "{contents:?}");
+    }
+}
+
+/// Everything that the list shows this caller, by name.
+async fn listed(world: &World, token: &str) -> BTreeMap<String, Value> {
+    let path = format!("{SNAPSHOTS}?limit=200");
+    let page = world.call_as(token, "GET", &path, None).await.expect(200).json();
+    assert!(page["nextCursor"].is_null(), "a test makes fewer than a page");
+    let items = page["items"].as_array().expect("items").iter();
+    items.map(|item| (item["name"].as_str().expect("a name").to_owned(), item.clone())).collect()
+}
+
+/// The tree of this caller, as a list; each stands below the nearest ancestor that the caller may see.
+async fn drawn(world: &World, token: &str) -> BTreeMap<String, Value> {
+    fn walk(node: &Value, above: Option<&Value>, drawn: &mut BTreeMap<String, Value>) {
+        let found = &node["snapshot"];
+        if let Some(above) = above {
+            assert_eq!(found["parent"], above["name"], "in these worlds no parent is hidden");
+        }
+        drawn.insert(found["name"].as_str().expect("a name").to_owned(), found.clone());
+        node["children"]
+            .as_array()
+            .expect("children")
+            .iter()
+            .for_each(|child| walk(child, Some(found), drawn));
+    }
+    let tree = world.call_as(token, "GET", &format!("{SNAPSHOTS}/tree"), None).await.expect(200).json();
+    let mut drawn = BTreeMap::new();
+    tree["roots"].as_array().expect("roots").iter().for_each(|root| walk(root, None, &mut drawn));
+    drawn
+}
+
+/// What the loops change between two looks proves nothing: only a tree between two lists that are equal is held to them.
+async fn assert_tree_is_true(world: &World, tokens: &[String], when: &str) {
+    for (number, token) in tokens.iter().enumerate() {
+        for attempt in 0.. {
+            assert!(attempt < 50, "the list never stands still");
+            let before = listed(world, token).await;
+            let tree = drawn(world, token).await;
+            if before == listed(world, token).await {
+                assert_eq!(tree, before, "caller {number}, {when}");
+                break;
+            }
+        }
+    }
+}
+
+/// The tree is kept between requests; that must never show.
+#[tokio::test]
+async fn the_tree_is_what_the_list_says_after_whatever_has_changed() {
+    for (on, mut state) in BOTH.into_iter().zip([7u64, 11]) {
+        let (world, acme, emulator) = with_a_device(on).await;
+        let other = world.tenant("other").await;
+        let mut tokens = vec![world.token.clone()];
+        for tenant in [&acme, &other] {
+            let user = world.user(&format!("member-{}", tokens.len())).await;
+            world.join(tenant, &user, "member").await;
+            tokens.push(world.token_of(&user).await);
+        }
+        let theirs = world.emulator(&tokens[0], &other).await;
+        let mut next = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as usize % below
+        };
+        for step in 0..30 {
+            let names: Vec<String> = listed(&world, &tokens[0]).await.into_keys().collect();
+            let name = &names[next(names.len())];
+            let path = format!("{SNAPSHOTS}/{name}");
+            let act = next(6);
+            // Some of these are refused for good reasons; what they leave behind is what is compared.
+            match act {
+                0 => drop(world.captured(&tokens[0], &emulator).await),
+                1 => drop(world.captured(&tokens[0], &theirs).await),
+                2 => drop(
+                    world.call("POST", &format!("{path}/promote-root"), Some(json!({ "force": true }))).await,
+                ),
+                3 => drop(world.call("POST", &format!("{path}/demote-root"), None).await),
+                4 => drop(world.call("DELETE", &path, None).await),
+                _ => {
+                    let body = json!({ "tenantId": acme, "snapshot": name });
+                    drop(world.call("POST", EMULATORS, Some(body)).await);
+                }
+            }
+            assert_tree_is_true(&world, &tokens, &format!("{on:?}, step {step}: {act} on {name}")).await;
+        }
+        // Whoever may see more from now on sees it at once.
+        let user = world.user("newcomer").await;
+        let token = world.token_of(&user).await;
+        let before = drawn(&world, &token).await;
+        world.join(&acme, &user, "member").await;
+        assert_tree_is_true(&world, std::slice::from_ref(&token), "after joining").await;
+        world.captured(&tokens[0], &emulator).await;
+        assert_ne!(drawn(&world, &token).await.len(), before.len(), "they see what is of their tenant");
+    }
+}
+
+#[tokio::test]
+async fn a_change_by_another_replica_shows_in_the_tree_within_a_second() {
+    let database = world::new_postgres_database().await;
+    let folder = || Arc::new(tempfile::tempdir().expect("a folder"));
+    let here = World::on_database(folder(), &database, &[], LOOPS).await;
+    let there = World::on_database(folder(), &database, &[], LOOPS).await;
+    let name = here.snapshot().await;
+    for round in 0..6 {
+        // Written down before the change, so that there is something that could be out of date.
+        let is_root = |tree: BTreeMap<String, Value>| tree[&name]["root"].as_bool().expect("a root or not");
+        let before = is_root(drawn(&there, &there.token).await);
+        let (act, body) =
+            if before { ("demote-root", None) } else { ("promote-root", Some(json!({ "force": true }))) };
+        here.call("POST", &format!("{SNAPSHOTS}/{name}/{act}"), body).await.expect(200);
+        let changed = std::time::Instant::now();
+        assert_eq!(
+            is_root(drawn(&here, &here.token).await),
+            !before,
+            "round {round}: at once where it was done"
+        );
+        while is_root(drawn(&there, &there.token).await) == before {
+            assert!(changed.elapsed() < Duration::from_secs(2), "round {round}: it is not seen");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 }

@@ -1,5 +1,8 @@
 //! Which tables a commit has changed, told to whoever watches them.
 
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+
 use tokio::sync::broadcast;
 
 /// Tables that one commit changed.
@@ -13,22 +16,56 @@ pub enum Changed {
 /// Enough for a burst of commits; whoever falls behind is told that anything may have changed.
 const KEPT: usize = 256;
 
-pub(crate) struct Changes(broadcast::Sender<Changed>);
+pub(crate) struct Changes {
+    news: broadcast::Sender<Changed>,
+    revisions: RwLock<Revisions>,
+}
+
+/// How often what has changed.
+#[derive(Default)]
+struct Revisions {
+    tables: HashMap<String, u64>,
+    /// Each of these may have been a change of any table.
+    anything: u64,
+}
 
 impl Default for Changes {
     fn default() -> Self {
-        Changes(broadcast::Sender::new(KEPT))
+        Changes { news: broadcast::Sender::new(KEPT), revisions: RwLock::default() }
     }
 }
 
 impl Changes {
+    /// To be called after the change is visible and before it is acknowledged.
     pub fn tell(&self, changed: Changed) {
+        self.revisions.write().unwrap_or_else(PoisonError::into_inner).count(&changed);
         // Nobody watches: nobody needs to know.
-        let _ = self.0.send(changed);
+        let _ = self.news.send(changed);
     }
 
     pub fn watch(&self, tables: &'static [&'static str]) -> Watch {
-        Watch { tables, news: self.0.subscribe() }
+        Watch { tables, news: self.news.subscribe() }
+    }
+
+    pub fn revision(&self, tables: &[&str]) -> u64 {
+        let revisions = self.revisions.read().unwrap_or_else(PoisonError::into_inner);
+        let each = tables.iter().filter_map(|table| revisions.tables.get(*table));
+        each.sum::<u64>() + revisions.anything
+    }
+}
+
+impl Revisions {
+    fn count(&mut self, changed: &Changed) {
+        let Changed::Tables(tables) = changed else {
+            self.anything += 1;
+            return;
+        };
+        for table in tables {
+            match self.tables.get_mut(table) {
+                Some(count) => *count += 1,
+                None => drop(self.tables.insert(table.clone(), 1)),
+            }
+        }
     }
 }
 
@@ -72,6 +109,23 @@ pub(crate) fn changed_table(sql: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_revision_grows_with_its_tables_and_with_no_others() {
+        let changes = Changes::default();
+        let tell = |tables: &[&str]| {
+            changes.tell(Changed::Tables(tables.iter().map(|&table| table.to_owned()).collect()));
+        };
+        let revision = || changes.revision(&["snapshots", "layers"]);
+        let at_first = revision();
+        tell(&["tenants"]);
+        assert_eq!(revision(), at_first);
+        tell(&["tenants", "layers"]);
+        let after_a_layer = revision();
+        assert!(after_a_layer > at_first);
+        changes.tell(Changed::Anything);
+        assert!(revision() > after_a_layer);
+    }
 
     #[test]
     fn a_statement_names_the_table_it_changes() {

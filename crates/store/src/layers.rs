@@ -4,7 +4,7 @@ use paddock_model::Timestamp;
 use paddock_model::layers::{LayerFacts, LayerId};
 
 use crate::row::{FromRow, Row};
-use crate::select::Select;
+use crate::select::{AT_ONCE, Select};
 use crate::value::Value;
 use crate::{Result, Tx, args};
 
@@ -223,9 +223,13 @@ pub async fn miscounted(tx: &mut Tx) -> Result<Vec<LayerId>> {
 
 /// These layers, in no order.
 pub async fn find_all(tx: &mut Tx, ids: &[LayerId]) -> Result<Vec<Layer>> {
-    let mut select = Select::new(ALL);
-    select.one_of("id", ids.iter().map(|id| Value::Uuid(id.0)));
-    tx.rows_of(select.all()).await
+    let mut found = Vec::with_capacity(ids.len());
+    for part in ids.chunks(AT_ONCE) {
+        let mut select = Select::new(ALL);
+        select.one_of("id", part.iter().map(|id| Value::Uuid(id.0)));
+        found.extend(tx.rows_of(select.all()).await?);
+    }
+    Ok(found)
 }
 
 /// The bytes are there.

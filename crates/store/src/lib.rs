@@ -122,6 +122,12 @@ impl Store {
         self.changes.watch(tables)
     }
 
+    /// Another number whenever one of these tables has changed: at once when this process has committed, and as soon as it is
+    /// heard of when another has. What was read after a number was asked for holds for as long as the number stays.
+    pub fn revision(&self, tables: &[&str]) -> u64 {
+        self.changes.revision(tables)
+    }
+
     /// Has every change of a relation told, in order, before its commit is acknowledged. Only where this process has the
     /// database to itself; elsewhere, watch the table and read [`relations::changes_since`].
     pub fn tell_relations(&self, tell: impl Fn(&[relations::Change]) + Send + Sync + 'static) {

@@ -6,6 +6,9 @@ use paddock_model::scopes::Scope;
 
 use crate::value::Value;
 
+/// Values in one statement: PostgreSQL takes 65,535, and SQLite looks each up among all that stand before it.
+pub const AT_ONCE: usize = 500;
+
 pub(crate) struct Select {
     sql: String,
     args: Vec<Value<'static>>,
@@ -63,7 +66,7 @@ impl Select {
         self.and(&condition, tenants.iter().map(|id| Value::Uuid(id.0)));
     }
 
-    /// Only where the column holds one of the values; nothing where there are none.
+    /// Only where the column holds one of the values; nothing where there are none. Where there may be many, [`AT_ONCE`] at most.
     pub fn one_of(&mut self, column: &'static str, values: impl ExactSizeIterator<Item = Value<'static>>) {
         if values.len() == 0 {
             self.and("1 = 0", []);
@@ -73,7 +76,7 @@ impl Select {
         }
     }
 
-    /// Says that no index may help with what was asked for.
+    /// Says that no index may help with what was asked for, or that there may be very much of it.
     pub fn may_scan(&mut self) {
         self.scans = true;
     }

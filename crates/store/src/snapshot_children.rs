@@ -5,7 +5,7 @@ use paddock_model::slug::Slug;
 use paddock_model::tenants::TenantId;
 use uuid::Uuid;
 
-use crate::select::Select;
+use crate::select::{AT_ONCE, Select};
 use crate::value::Value;
 use crate::{Result, Tx, args};
 
@@ -33,11 +33,15 @@ pub async fn delete(tx: &mut Tx, snapshot: &Slug) -> Result<()> {
 
 /// How many children these have that the scope covers; a snapshot may come more than once, for several tenants.
 pub async fn counts(tx: &mut Tx, scope: &Scope, snapshots: &[Slug]) -> Result<Vec<(String, i64)>> {
-    let mut select = Select::new(COUNTS);
-    select.one_of("snapshot", snapshots.iter().map(|name| Value::String(name.to_string())));
-    match scope {
-        Scope::Everything => select.and("tenant = ?", [Value::Uuid(Uuid::nil())]),
-        Scope::Tenants(tenants) => select.one_of("tenant", tenants.iter().map(|id| Value::Uuid(id.0))),
+    let mut found = Vec::new();
+    for part in snapshots.chunks(AT_ONCE) {
+        let mut select = Select::new(COUNTS);
+        select.one_of("snapshot", part.iter().map(|name| Value::String(name.to_string())));
+        match scope {
+            Scope::Everything => select.and("tenant = ?", [Value::Uuid(Uuid::nil())]),
+            Scope::Tenants(tenants) => select.one_of("tenant", tenants.iter().map(|id| Value::Uuid(id.0))),
+        }
+        found.extend(tx.rows_of(select.all()).await?);
     }
-    tx.rows_of(select.all()).await
+    Ok(found)
 }

@@ -9,7 +9,7 @@ use paddock_model::snapshots::{Snapshot, SnapshotFilter, SnapshotState, Trust, V
 use paddock_model::tenants::TenantId;
 
 use crate::row::{FromRow, Row};
-use crate::select::Select;
+use crate::select::{AT_ONCE, Select};
 use crate::value::Value;
 use crate::{Result, Tx, args, snapshot_children};
 
@@ -138,22 +138,32 @@ fn covers(scope: &Scope, snapshot: &Snapshot) -> bool {
 pub async fn list_all(tx: &mut Tx, scope: &Scope) -> Result<Vec<Snapshot>> {
     let mut select = Select::new(LIST);
     select.within_or_nobodys(scope, "tenant");
+    select.may_scan();
     tx.rows_of(select.newest_first("id")).await
 }
 
 /// Those that were derived from these, newest first.
 pub async fn list_children(tx: &mut Tx, scope: &Scope, parents: &[Slug]) -> Result<Vec<Snapshot>> {
-    let mut select = Select::new(LIST);
-    select.within_or_nobodys(scope, "tenant");
-    select.one_of("parent", parents.iter().map(|name| Value::String(name.to_string())));
-    tx.rows_of(select.newest_first("id")).await
+    let mut found: Vec<Snapshot> = Vec::new();
+    for part in parents.chunks(AT_ONCE) {
+        let mut select = Select::new(LIST);
+        select.within_or_nobodys(scope, "tenant");
+        select.one_of("parent", part.iter().map(|name| Value::String(name.to_string())));
+        found.extend(tx.rows_of(select.newest_first("id")).await?);
+    }
+    found.sort_unstable_by_key(|snapshot| std::cmp::Reverse(snapshot.id));
+    Ok(found)
 }
 
 /// The parents of those of these that have one.
 pub async fn parents(tx: &mut Tx, names: &[Slug]) -> Result<Vec<(String, String)>> {
-    let mut select = Select::new(PARENTS);
-    select.one_of("name", names.iter().map(|name| Value::String(name.to_string())));
-    tx.rows_of(select.all()).await
+    let mut found = Vec::new();
+    for part in names.chunks(AT_ONCE) {
+        let mut select = Select::new(PARENTS);
+        select.one_of("name", part.iter().map(|name| Value::String(name.to_string())));
+        found.extend(tx.rows_of(select.all()).await?);
+    }
+    Ok(found)
 }
 
 /// The snapshots that stand on a layer itself.

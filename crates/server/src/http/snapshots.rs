@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use http::header::{ETAG, LOCATION};
+use http::header::{CONTENT_TYPE, ETAG, LOCATION};
 use paddock_api::labels::Labels;
 use paddock_api::snapshots::{
     AndroidFacts, DiskImage, DiskPool, DiskPoolStatus, DiskPoolThresholds, DiskPools, ListSnapshots,
@@ -15,12 +15,12 @@ use paddock_api::snapshots::{
 use paddock_engine::captures::{self, CaptureSpec};
 use paddock_engine::imports::{self, Content, ImportSpec};
 use paddock_engine::snapshots::{self, Described, Node};
-use paddock_model::Error;
 use paddock_model::devices as model_devices;
 use paddock_model::drivers::emulator_hosts::Consistency;
 use paddock_model::error::Fault;
 use paddock_model::snapshots::{self as model, SnapshotFilter};
 use paddock_model::tenants::TenantId;
+use paddock_model::{Error, Result};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -126,10 +126,15 @@ async fn tree(
     State(app): State<App>,
     Caller(caller): Caller,
     Query(query): Query<ReadTree>,
-) -> Answer<Json<SnapshotTree>> {
+) -> Answer<Response> {
     let depth = query.depth.map(|depth| depth as usize);
-    let roots = snapshots::tree(&app.engine, &caller, query.root.as_deref(), depth).await?;
-    Ok(Json(SnapshotTree { roots: roots.into_iter().map(wire_node).collect() }))
+    let tree = snapshots::tree(&app.engine, &caller, query.root.as_deref(), depth, write_tree).await?;
+    Ok(([(CONTENT_TYPE, "application/json")], tree).into_response())
+}
+
+fn write_tree(roots: Vec<Node>) -> Result<Vec<u8>> {
+    let tree = SnapshotTree { roots: roots.into_iter().map(wire_node).collect() };
+    serde_json::to_vec(&tree).map_err(Error::internal)
 }
 
 /// Read how full the disk pool is
