@@ -23,6 +23,7 @@ pub mod members;
 pub mod page;
 pub mod permissions;
 pub mod ports;
+pub mod retention;
 pub mod scopes;
 pub mod sessions;
 pub mod sign_in_failures;
