@@ -22,6 +22,7 @@ mod grants;
 mod groups;
 mod members;
 mod permissions;
+mod retention_policies;
 mod sign_in;
 mod snapshots;
 pub mod streams;

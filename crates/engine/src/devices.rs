@@ -9,6 +9,7 @@ use paddock_model::Timestamp;
 use paddock_model::drivers::disk_pools::{DiskPool, PoolCapacity};
 use paddock_model::drivers::emulator_hosts::EmulatorHost;
 use paddock_model::layers::DiskId;
+use paddock_model::retention::Weights;
 use paddock_store::layers::Layer;
 use ring::digest::Context;
 
@@ -71,6 +72,8 @@ pub struct Settings {
     pub warn_percent: i64,
     /// Above this much of the pool, nothing new is put into it.
     pub critical_percent: i64,
+    /// What makes a snapshot relevant.
+    pub weights: Weights,
     /// Open to one caller at once.
     pub streams_per_caller: usize,
 }

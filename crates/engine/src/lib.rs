@@ -19,6 +19,8 @@ pub mod members;
 pub mod passwords;
 pub mod permissions;
 pub mod reconcile;
+mod retention;
+pub mod retention_policies;
 mod secrets;
 pub mod sessions;
 pub mod signing_keys;

@@ -167,6 +167,11 @@ impl Reasons {
         self.0 & Reasons::PROTECTIONS.0 != 0
     }
 
+    /// What a policy said, and not what protects whatever it says.
+    pub fn beyond_protections(self) -> impl Iterator<Item = Kept> {
+        Reasons(self.0 & !Reasons::PROTECTIONS.0).iter()
+    }
+
     pub fn iter(self) -> impl Iterator<Item = Kept> {
         Kept::ALL.into_iter().filter(move |kept| self.has(*kept))
     }

@@ -18,6 +18,7 @@ mod oauth;
 pub mod openapi;
 mod pages;
 pub mod permissions;
+pub mod retention_policies;
 pub mod sign_in;
 pub mod snapshots;
 pub mod streams;
@@ -93,6 +94,7 @@ fn api() -> OpenApiRouter<App> {
         .merge(invitations::routes())
         .merge(members::routes())
         .merge(permissions::routes())
+        .merge(retention_policies::routes())
         .merge(snapshots::routes())
         .merge(streams::routes())
         .merge(tenants::routes())

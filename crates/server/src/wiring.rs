@@ -153,6 +153,7 @@ fn devices(config: &Config, world: &World) -> anyhow::Result<Devices> {
         verify_bytes_per_second: config.verify_rate.0,
         warn_percent: config.pool_warn.0 as i64,
         critical_percent: config.pool_critical.0 as i64,
+        weights: config.weights.0,
         streams_per_caller: config.streams_per_caller.0 as usize,
     };
     if config.simulated {
@@ -376,6 +377,7 @@ fn describe() {
         "How long requests took, by route template."
     );
     metrics::describe_histogram!("paddock_loop_run_duration_seconds", "How long runs of a loop took.");
+    metrics::describe_counter!("paddock_retention_released_total", "Snapshots that retention let go, by reason.");
     metrics::describe_counter!("paddock_loop_runs_total", "Runs of a loop, by outcome.");
     metrics::describe_gauge!("paddock_loop_last_run_timestamp_seconds", "When a loop last ended a run.");
     metrics::describe_gauge!("paddock_loop_stuck", "1 if a loop's run takes too long.");

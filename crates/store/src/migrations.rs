@@ -21,6 +21,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "snapshots", script: include_str!("../migrations/0008_snapshots.sql") },
     Migration { name: "tickets", script: include_str!("../migrations/0009_tickets.sql") },
     Migration { name: "disk_usage", script: include_str!("../migrations/0010_disk_usage.sql") },
+    Migration { name: "retention", script: include_str!("../migrations/0013_retention.sql") },
 ];
 
 const JOURNAL: &str = "

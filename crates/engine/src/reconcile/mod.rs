@@ -13,6 +13,7 @@ pub mod integrity;
 pub mod layers;
 mod lease;
 pub mod relation_changes;
+pub mod retention;
 mod runner;
 pub mod sign_ins;
 pub mod signing_keys;
@@ -44,6 +45,7 @@ pub const LOOPS: &[Loop] = &[
     integrity::LOOP,
     layers::LOOP,
     relation_changes::LOOP,
+    retention::LOOP,
     sign_ins::LOOP,
     signing_keys::LOOP,
     snapshots::LOOP,
