@@ -199,9 +199,7 @@ impl Row for JudgedSnapshot {
         Column::new("SNAPSHOT", |judged| judged.name.clone()),
         Column::new("GROUP", |judged| judged.group.clone().unwrap_or_default()),
         Column::new("SCORE", |judged| judged.score.map_or_else(String::new, |score| score.to_string())),
-        Column::new("VERDICT", |judged| {
-            if judged.reason.is_some() { "released" } else { "kept" }.to_owned()
-        }),
+        Column::new("VERDICT", |judged| if judged.reason.is_some() { "released" } else { "kept" }.to_owned()),
         Column::new("BECAUSE", |judged| {
             let kept = judged.kept_because.as_ref().map(|reasons| reasons.join(", "));
             judged.reason.clone().or(kept).unwrap_or_default()

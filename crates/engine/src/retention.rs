@@ -90,7 +90,10 @@ impl Catalogue {
     }
 
     /// The rules by which each group is judged.
-    pub fn rules<'a>(&self, choose: impl Fn(&Group) -> Option<&'a RetentionPolicy>) -> Vec<Option<&'a Rules>> {
+    pub fn rules<'a>(
+        &self,
+        choose: impl Fn(&Group) -> Option<&'a RetentionPolicy>,
+    ) -> Vec<Option<&'a Rules>> {
         self.groups.iter().map(|group| choose(group).map(|policy| &policy.rules)).collect()
     }
 }
@@ -130,8 +133,8 @@ fn candidate(row: &Judged, known: Known) -> Candidate {
 /// What protects a snapshot at this moment, whatever was judged before.
 pub(crate) async fn protections(tx: &mut Tx, row: &Judged, now: Timestamp) -> Result<Reasons> {
     let source = !disks::of_snapshot(tx, &row.name, 1).await?.is_empty();
-    let busy = captures::find(tx, &row.name).await?.is_some()
-        || verifications::find(tx, &row.name).await?.is_some();
+    let busy =
+        captures::find(tx, &row.name).await?.is_some() || verifications::find(tx, &row.name).await?.is_some();
     let candidate = candidate(row, Known { source, busy });
     let mut reasons = candidate.protections(now);
     if candidate.deployable && !retention::has_newer_deployable(tx, row, now).await? {

@@ -47,8 +47,16 @@ pub async fn create(
     let policy = RetentionPolicy::new(RetentionPolicyId::new(now, engine.random()), tenant.id, spec, now);
     retention_policies::insert(&mut tx, &policy).await.map_err(exists)?;
     let details = told(&policy);
-    audit::record(engine, &mut tx, caller, "retention_policies.create", Some(tenant.id), policy.object(), details)
-        .await?;
+    audit::record(
+        engine,
+        &mut tx,
+        caller,
+        "retention_policies.create",
+        Some(tenant.id),
+        policy.object(),
+        details,
+    )
+    .await?;
     idempotency_keys::remember(&mut tx, caller, &policy).await?;
     engine.commit(tx).await?;
     Ok(policy)
@@ -70,7 +78,8 @@ pub async fn update(
     let changed = policy.clone().changed(spec, engine.now());
     retention_policies::update(&mut tx, &policy, &changed).await.map_err(exists)?;
     let (tenant, details) = (Some(policy.tenant), told(&changed));
-    audit::record(engine, &mut tx, caller, "retention_policies.update", tenant, policy.object(), details).await?;
+    audit::record(engine, &mut tx, caller, "retention_policies.update", tenant, policy.object(), details)
+        .await?;
     engine.commit(tx).await?;
     Ok(changed)
 }
@@ -88,7 +97,8 @@ pub async fn delete(
     expected.require(policy.generation)?;
     retention_policies::delete(&mut tx, &policy).await?;
     let (tenant, details) = (Some(policy.tenant), told(&policy));
-    audit::record(engine, &mut tx, caller, "retention_policies.delete", tenant, policy.object(), details).await?;
+    audit::record(engine, &mut tx, caller, "retention_policies.delete", tenant, policy.object(), details)
+        .await?;
     engine.commit(tx).await
 }
 
@@ -142,8 +152,7 @@ async fn look_ahead(engine: &Engine, tx: &mut Tx, policy: RetentionPolicy) -> Re
     let speaks = |group: &_| policies.in_force(group, mode).filter(|policy| policy.id == id);
     let rules = catalogue.rules(speaks);
     let judgement = retention::judge(&catalogue.forest, &rules, engine.now());
-    let mut preview =
-        Preview { released: Vec::new(), kept: Vec::new(), frees_bytes: judgement.frees_bytes };
+    let mut preview = Preview { released: Vec::new(), kept: Vec::new(), frees_bytes: judgement.frees_bytes };
     for ((row, candidate), verdict) in
         catalogue.rows.into_iter().zip(&catalogue.forest.snapshots).zip(judgement.verdicts)
     {

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 
 use issuers::{Issuer, IssuerUrl};
 pub use setting::{
-    Addresses, DatabaseUrl, DeviceAddress, LogFormat, LogLevel, Origins, PublicUrl, ScoreWeights, Seconds, Value, Whole,
+    Addresses, DatabaseUrl, DeviceAddress, LogFormat, LogLevel, Origins, PublicUrl, ScoreWeights, Seconds,
+    Value, Whole,
 };
 pub use sources::{InForce, Refused, Source, command, load, reference};
 

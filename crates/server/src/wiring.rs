@@ -377,7 +377,10 @@ fn describe() {
         "How long requests took, by route template."
     );
     metrics::describe_histogram!("paddock_loop_run_duration_seconds", "How long runs of a loop took.");
-    metrics::describe_counter!("paddock_retention_released_total", "Snapshots that retention let go, by reason.");
+    metrics::describe_counter!(
+        "paddock_retention_released_total",
+        "Snapshots that retention let go, by reason."
+    );
     metrics::describe_counter!("paddock_loop_runs_total", "Runs of a loop, by outcome.");
     metrics::describe_gauge!("paddock_loop_last_run_timestamp_seconds", "When a loop last ended a run.");
     metrics::describe_gauge!("paddock_loop_stuck", "1 if a loop's run takes too long.");

@@ -152,7 +152,9 @@ impl Stage {
             .filter(|event| event["requestId"] == id.as_str())
             .collect();
         let outcome = match status {
-            200..300 if operation != "permissions.check_many" && !operation.contains(".preview") => Some("done"),
+            200..300 if operation != "permissions.check_many" && !operation.contains(".preview") => {
+                Some("done")
+            }
             403 => Some("refused"),
             401 if !code.contains("credential_missing") && !code.contains("credential_expired") => {
                 Some("refused")
@@ -270,7 +272,8 @@ fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Va
         "permissions.me" => (api("/permissions/me".into()), None),
         "permissions.whoami" => (api("/whoami".into()), None),
         "retention_policies.create" => {
-            let body = json!({ "tenantId": tenant, "group": format!("new-{round}"), "rules": { "keepLast": 3 } });
+            let body =
+                json!({ "tenantId": tenant, "group": format!("new-{round}"), "rules": { "keepLast": 3 } });
             (api("/retention_policies".into()), Some(body))
         }
         "retention_policies.delete" | "retention_policies.get" => {

@@ -57,7 +57,8 @@ fn named(judged: &Value) -> Vec<&str> {
 
 fn kept_because(preview: &Value, name: &str) -> Value {
     let kept = preview["kept"].as_array().expect("snapshots");
-    kept.iter().find(|one| one["name"] == name).unwrap_or_else(|| panic!("{name}: {preview}"))["keptBecause"].clone()
+    kept.iter().find(|one| one["name"] == name).unwrap_or_else(|| panic!("{name}: {preview}"))["keptBecause"]
+        .clone()
 }
 
 async fn used_bytes(world: &World) -> i64 {
@@ -103,7 +104,10 @@ async fn what_the_preview_says_is_what_then_happens() {
         round(&world).await;
         let scored = snapshot(&world, "n3").await;
         let points = scored["scoreBreakdown"].as_array().expect("a breakdown").iter();
-        assert_eq!(points.map(|part| part["points"].as_i64().expect("points")).sum::<i64>(), scored["retentionScore"]);
+        assert_eq!(
+            points.map(|part| part["points"].as_i64().expect("points")).sum::<i64>(),
+            scored["retentionScore"]
+        );
         assert_eq!(scored["keptBecause"], json!(["no_policy"]));
 
         let seen = world.call("POST", &proposed, Some(spec.clone())).await.expect(200).json();
@@ -114,7 +118,8 @@ async fn what_the_preview_says_is_what_then_happens() {
         assert_eq!(kept_because(&seen, "n5"), json!(["newest_deployable", "keep_last"]));
         assert_eq!(seen["freesBytes"], 0, "others stand on them");
         let policy = world.call("POST", POLICIES, Some(spec.clone())).await.expect(201).id();
-        let again = world.call("POST", &format!("{POLICIES}/{policy}/preview"), None).await.expect(200).json();
+        let again =
+            world.call("POST", &format!("{POLICIES}/{policy}/preview"), None).await.expect(200).json();
         assert_eq!(again, seen);
         assert_eq!(world.call("POST", POLICIES, Some(spec)).await.expect(409).code(), "policy_exists");
 
@@ -122,7 +127,8 @@ async fn what_the_preview_says_is_what_then_happens() {
         settled(&world).await;
         assert_eq!(names(&world).await, ["n1", "n2", "n5", "other"]);
         assert_eq!(snapshot(&world, "n5").await["keptBecause"], json!(["newest_deployable", "keep_last"]));
-        let events = world.call("GET", "/api/v1/audit?action=snapshots.release", None).await.expect(200).json();
+        let events =
+            world.call("GET", "/api/v1/audit?action=snapshots.release", None).await.expect(200).json();
         let events = events["items"].as_array().expect("events");
         assert_eq!(events.len(), 2, "{events:?}");
         for event in events {
@@ -145,7 +151,8 @@ async fn the_preview_tells_the_bytes_that_are_really_freed() {
         settled(&world).await;
         round(&world).await;
         let spec = json!({ "tenantId": acme, "rules": { "maxCount": 1 } });
-        let seen = world.call("POST", &format!("{POLICIES}/preview"), Some(spec.clone())).await.expect(200).json();
+        let seen =
+            world.call("POST", &format!("{POLICIES}/preview"), Some(spec.clone())).await.expect(200).json();
         assert_eq!(seen["releasedCount"], 2);
         let before = used_bytes(&world).await;
         world.call("POST", POLICIES, Some(spec)).await.expect(201);
@@ -176,7 +183,8 @@ async fn under_pressure_the_least_relevant_go_and_no_more_than_it_takes() {
         round(&world).await;
         assert_eq!(names(&world).await, ["a", "b", "c", "d"], "there is room");
         assert_eq!(snapshot(&world, "b").await["keptBecause"], json!(["no_pressure"]));
-        let score = async |name: &str| snapshot(&world, name).await["retentionScore"].as_i64().expect("a score");
+        let score =
+            async |name: &str| snapshot(&world, name).await["retentionScore"].as_i64().expect("a score");
         assert!(score("a").await > score("b").await);
 
         let capacity = world.simulation.pool.capacity().await.expect("a pool");
@@ -195,8 +203,15 @@ async fn under_pressure_the_least_relevant_go_and_no_more_than_it_takes() {
         round(&world).await;
         settled(&world).await;
         assert_eq!(names(&world).await, ["d"], "the newest deployable stays, however short room is");
-        let events = world.call("GET", "/api/v1/audit?action=snapshots.release", None).await.expect(200).json();
-        assert!(events["items"].as_array().expect("events").iter().all(|event| event["details"]["reason"] == "pressure"));
+        let events =
+            world.call("GET", "/api/v1/audit?action=snapshots.release", None).await.expect(200).json();
+        assert!(
+            events["items"]
+                .as_array()
+                .expect("events")
+                .iter()
+                .all(|event| event["details"]["reason"] == "pressure")
+        );
     }
 }
 
@@ -205,7 +220,12 @@ async fn a_policy_is_read_changed_and_deleted_by_those_who_may() {
     for on in BOTH {
         let world = quiet(on).await;
         let acme = world.tenant("acme").await;
-        for rules in [json!({}), json!({ "keepLast": 0 }), json!({ "keepLast": 0, "maxCount": 5 }), json!({ "keepLast": 2, "maxCount": 0 })] {
+        for rules in [
+            json!({}),
+            json!({ "keepLast": 0 }),
+            json!({ "keepLast": 0, "maxCount": 5 }),
+            json!({ "keepLast": 2, "maxCount": 0 }),
+        ] {
             let body = json!({ "tenantId": acme, "rules": rules });
             let refused = world.call("POST", POLICIES, Some(body)).await.expect(422).json();
             assert_eq!(refused["errors"][0]["code"], "keeps_nothing", "{refused}");
@@ -213,12 +233,16 @@ async fn a_policy_is_read_changed_and_deleted_by_those_who_may() {
         let body = json!({ "tenantId": acme, "rules": { "keepLast": 2 } });
         let made = world.call("POST", POLICIES, Some(body.clone())).await.expect(201);
         let (path, tag) = (format!("{POLICIES}/{}", made.id()), made.header("etag").to_owned());
-        let change = json!({ "group": "nightly", "mode": "pressure", "rules": { "keepDaily": 7, "maxCount": 9 } });
+        let change =
+            json!({ "group": "nightly", "mode": "pressure", "rules": { "keepDaily": 7, "maxCount": 9 } });
         let stale = world.request("PUT", &path, Some(change.clone())).header("if-match", "\"77\"");
         world.send(stale).await.expect(412);
         let changed = world.request("PUT", &path, Some(change)).header("if-match", &tag);
         let changed = world.send(changed).await.expect(200).json();
-        assert_eq!((&changed["mode"], &changed["rules"]), (&json!("pressure"), &json!({ "keepDaily": 7, "maxCount": 9 })));
+        assert_eq!(
+            (&changed["mode"], &changed["rules"]),
+            (&json!("pressure"), &json!({ "keepDaily": 7, "maxCount": 9 }))
+        );
         assert_eq!(world.call("GET", &path, None).await.expect(200).json(), changed);
 
         let (member, stranger) = (world.user("member").await, world.user("stranger").await);
@@ -272,7 +296,8 @@ async fn a_round_that_is_cut_off_anywhere_is_finished_by_the_next() {
         while round(&world).await.changed > 0 {}
         settled(&world).await;
         assert_eq!(names(&world).await, ["s1", "s4", "s5"]);
-        let events = world.call("GET", "/api/v1/audit?action=snapshots.release", None).await.expect(200).json();
+        let events =
+            world.call("GET", "/api/v1/audit?action=snapshots.release", None).await.expect(200).json();
         assert_eq!(events["items"].as_array().map(Vec::len), Some(3), "each was released once");
     }
 }

@@ -73,7 +73,10 @@ pub async fn find_to_change(
     scope: &Scope,
     id: RetentionPolicyId,
 ) -> Result<Option<RetentionPolicy>> {
-    Ok(tx.row_to_change(FIND, args![id]).await?.filter(|policy: &RetentionPolicy| scope.covers(policy.tenant)))
+    Ok(tx
+        .row_to_change(FIND, args![id])
+        .await?
+        .filter(|policy: &RetentionPolicy| scope.covers(policy.tenant)))
 }
 
 pub async fn insert(tx: &mut Tx, policy: &RetentionPolicy) -> Result<()> {

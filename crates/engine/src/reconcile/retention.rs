@@ -79,7 +79,8 @@ async fn annotate_all(
         let kept_because: Vec<Kept> = match verdict {
             Verdict::Kept(reasons) => reasons.beyond_protections().collect(),
             Verdict::Released(_) => {
-                let waits = policies.in_force(&catalogue.groups[candidate.group as usize], Mode::Always).is_none();
+                let waits =
+                    policies.in_force(&catalogue.groups[candidate.group as usize], Mode::Always).is_none();
                 waits.then_some(Kept::NoPressure).into_iter().collect()
             }
         };

@@ -8,6 +8,9 @@ use super::*;
 use crate::ports::{Random, SeededRandom};
 use crate::snapshots::{SnapshotState, Trust};
 
+type Protect = fn(&mut Candidate);
+type Change = fn(&mut Candidate, &mut Layer);
+
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;
 /// A Monday, at midnight.
@@ -121,7 +124,7 @@ fn what_keeps_a_snapshot_is_told_in_full() {
 
 #[test]
 fn each_protection_suffices_by_itself() {
-    let protections: [(Kept, fn(&mut Candidate)); 8] = [
+    let protections: [(Kept, Protect); 8] = [
         (Kept::Root, |one| one.root = true),
         (Kept::SourceOfVolume, |one| one.source_of_volume = true),
         (Kept::InOperation, |one| one.busy = true),
@@ -528,7 +531,7 @@ fn check_kept(forest: &Forest, rules: &[Option<&Rules>], judgement: &Judgement, 
         };
         match verdict {
             Verdict::Kept(reasons) => {
-                assert!(!reasons.is_empty(), "seed {seed}: {one:?} is kept for nothing")
+                assert!(!reasons.is_empty(), "seed {seed}: {one:?} is kept for nothing");
             }
             Verdict::Released(Released::MaxCount) => {
                 let left = peers(forest, one.group, now).len() as i64;
@@ -584,13 +587,13 @@ fn points_add_up_to_the_score_on_every_tree() {
 
 #[test]
 fn each_factor_moves_the_score_its_way() {
-    let total = |change: fn(&mut Candidate, &mut Layer)| {
+    let total = |change: Change| {
         let mut forest = group_at(&[0, 100 * DAY]);
         change(&mut forest.snapshots[0], &mut forest.layers[0]);
         score(&forest, &Weights::default(), at(200 * DAY))[0].total
     };
     let as_it_is = total(|_, _| {});
-    let better: [(&str, fn(&mut Candidate, &mut Layer)); 8] = [
+    let better: [(&str, Change); 8] = [
         ("recency", |one, _| one.created_at = at(99 * DAY)),
         ("use count", |one, _| one.use_count = 20),
         ("last use", |one, _| one.last_used_at = Some(at(99 * DAY))),
@@ -603,7 +606,7 @@ fn each_factor_moves_the_score_its_way() {
     for (name, change) in better {
         assert!(total(change) > as_it_is, "{name}");
     }
-    let worse: [(&str, fn(&mut Candidate, &mut Layer)); 4] = [
+    let worse: [(&str, Change); 4] = [
         ("bytes of its own", |_, layer| layer.bytes = 8 << 30),
         ("no verified boot", |one, _| one.boot_ms = None),
         ("a job that failed", |one, _| one.job_succeeded = Some(false)),

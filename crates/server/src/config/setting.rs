@@ -135,7 +135,10 @@ pub struct ScoreWeights(pub Weights, String);
 impl Value for ScoreWeights {
     fn allowed() -> String {
         let names: Vec<&str> = Factor::ALL.iter().map(|factor| factor.name()).collect();
-        format!("numbers from 0 to 1000000 as name=number, separated by commas, for any of {}", names.join(", "))
+        format!(
+            "numbers from 0 to 1000000 as name=number, separated by commas, for any of {}",
+            names.join(", ")
+        )
     }
 
     fn read(text: &str) -> Result<Self, String> {

@@ -8,14 +8,15 @@ use http::header::{ETAG, LOCATION};
 use paddock_api::labels::Labels;
 use paddock_api::snapshots::{
     AndroidFacts, DiskPool, DiskPoolStatus, DiskPoolThresholds, DiskPools, ListSnapshots, OriginKind,
-    PromoteRoot, ReadTree, ScoreFactor, Snapshot, SnapshotConsistency, SnapshotNode, SnapshotOrigin, SnapshotPage,
-    SnapshotPath, SnapshotSpec, SnapshotState, SnapshotTree, SnapshotTrust, SourceVolume, VerifiedBoot,
+    PromoteRoot, ReadTree, ScoreFactor, Snapshot, SnapshotConsistency, SnapshotNode, SnapshotOrigin,
+    SnapshotPage, SnapshotPath, SnapshotSpec, SnapshotState, SnapshotTree, SnapshotTrust, SourceVolume,
+    VerifiedBoot,
 };
-use paddock_model::retention::Points;
 use paddock_engine::captures::{self, CaptureSpec};
 use paddock_engine::snapshots::{self, Described, Node};
 use paddock_model::devices as model_devices;
 use paddock_model::drivers::emulator_hosts::Consistency;
+use paddock_model::retention::Points;
 use paddock_model::snapshots::{self as model, SnapshotFilter};
 use paddock_model::tenants::TenantId;
 use utoipa_axum::router::OpenApiRouter;
@@ -224,8 +225,7 @@ fn wire(described: Described) -> Snapshot {
         source_volumes: source_volumes.map(|volumes| volumes.into_iter().map(wire_volume).collect()),
         retention_score: annotation.as_ref().map(|annotation| annotation.score),
         score_breakdown: annotation.map(|annotation| annotation.breakdown.iter().map(wire_factor).collect()),
-        kept_because: kept_because
-            .map(|reasons| reasons.iter().map(|kept| kept.name().to_owned()).collect()),
+        kept_because: kept_because.map(|reasons| reasons.iter().map(|kept| kept.name().to_owned()).collect()),
         labels: Labels(snapshot.labels),
         created_at: time(snapshot.created_at),
         created_by: snapshot.created_by,
