@@ -137,7 +137,9 @@ pub(crate) async fn protections(tx: &mut Tx, row: &Judged, now: Timestamp) -> Re
         captures::find(tx, &row.name).await?.is_some() || verifications::find(tx, &row.name).await?.is_some();
     let candidate = candidate(row, Known { source, busy });
     let mut reasons = candidate.protections(now);
-    if candidate.deployable && !retention::has_newer_deployable(tx, row, now).await? {
+    // The platform's own are in no group of a tenant.
+    let grouped = row.tenant.is_some();
+    if candidate.deployable && grouped && !retention::has_newer_deployable(tx, row, now).await? {
         reasons.add(Kept::NewestDeployable);
     }
     Ok(reasons)
