@@ -111,12 +111,12 @@ pub async fn disks(tx: &mut Tx) -> Result<Vec<(LayerId, i64)>> {
 
 /// The snapshots of which there are clones.
 pub async fn sources(tx: &mut Tx) -> Result<Vec<String>> {
-    names(tx.rows(SOURCES, &[]).await?)
+    Ok(names(tx.rows(SOURCES, &[]).await?))
 }
 
 /// The snapshots that are being captured or verified.
 pub async fn busy(tx: &mut Tx) -> Result<Vec<String>> {
-    names(tx.rows(BUSY, &[]).await?)
+    Ok(names(tx.rows(BUSY, &[]).await?))
 }
 
 /// How many children each snapshot has that has any.
@@ -156,8 +156,8 @@ pub async fn annotate(tx: &mut Tx, annotation: &Annotation, now: Timestamp) -> R
     tx.execute(ANNOTATE, args).await.map(drop)
 }
 
-fn names(rows: Vec<(String,)>) -> Result<Vec<String>> {
-    Ok(rows.into_iter().map(|(name,)| name).collect())
+fn names(rows: Vec<(String,)>) -> Vec<String> {
+    rows.into_iter().map(|(name,)| name).collect()
 }
 
 impl FromRow for Judged {
