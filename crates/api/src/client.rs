@@ -24,6 +24,7 @@ mod groups;
 pub mod logs;
 mod members;
 mod permissions;
+mod retention_policies;
 mod sign_in;
 mod snapshots;
 pub mod streams;

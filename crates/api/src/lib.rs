@@ -15,6 +15,7 @@ pub mod meta;
 pub mod page;
 pub mod permissions;
 pub mod problem;
+pub mod retention_policies;
 pub mod sign_in;
 pub mod snapshots;
 pub mod streams;

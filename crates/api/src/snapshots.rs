@@ -94,6 +94,22 @@ pub struct SourceVolume {
     pub since: String,
 }
 
+/// What one factor contributed to a snapshot's score.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ScoreFactor {
+    #[schema(max_length = 40, pattern = "^[a-z_]+$", examples("recency"))]
+    pub factor: String,
+    /// How far it applies.
+    #[schema(minimum = 0, maximum = 1, examples(0.5))]
+    pub value: f64,
+    /// The most that it can contribute; negative where it speaks against the snapshot.
+    #[schema(minimum = -100, maximum = 100, examples(25))]
+    pub weight: i64,
+    #[schema(minimum = -100, maximum = 100, examples(13))]
+    pub points: i64,
+}
+
 /// What boots from it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -109,7 +125,7 @@ pub struct AndroidFacts {
 }
 
 /// A snapshot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Snapshot {
     /// The identifier.
@@ -190,6 +206,18 @@ pub struct Snapshot {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 100, nullable = false)]
     pub source_volumes: Option<Vec<SourceVolume>>,
+    /// How relevant it is to retention: the sum of what its breakdown says; only once it was annotated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 100, examples(42), nullable = false)]
+    pub retention_score: Option<i64>,
+    /// What drove the score; only once it was annotated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_items = 20, nullable = false)]
+    pub score_breakdown: Option<Vec<ScoreFactor>>,
+    /// Why retention leaves it, all reasons; only where one snapshot is read. Its policy's are those of its last round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_items = 20, max_length = 40, pattern = "^[a-z_]+$", nullable = false)]
+    pub kept_because: Option<Vec<String>>,
     pub labels: Labels,
     #[schema(format = DateTime, max_length = 35, examples("2026-11-15T04:00:00.000000Z"))]
     pub created_at: String,
@@ -207,7 +235,7 @@ pub struct Snapshot {
 }
 
 /// A page of snapshots, newest first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotPage {
     #[schema(max_items = 200)]
@@ -371,7 +399,7 @@ pub struct PromoteRoot {
 }
 
 /// Snapshots as they were derived from each other.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotTree {
     /// Those without a parent that you may see, newest first; or the one that was asked for.
@@ -380,7 +408,7 @@ pub struct SnapshotTree {
 }
 
 /// A snapshot and what was derived from it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotNode {
     pub snapshot: Snapshot,

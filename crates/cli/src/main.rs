@@ -28,6 +28,7 @@ mod loopback;
 mod members;
 mod output;
 mod permissions;
+mod retention_policies;
 mod snapshots;
 mod subjects;
 mod tenants;
@@ -92,6 +93,9 @@ enum Noun {
     /// Snapshots: what emulators boot from
     #[command(visible_alias = "snapshots", subcommand, after_help = snapshots::EXAMPLES)]
     Snapshot(snapshots::Verb),
+    /// Retention policies: which snapshots are kept
+    #[command(visible_alias = "retention-policies", subcommand, after_help = retention_policies::EXAMPLES)]
+    RetentionPolicy(retention_policies::Verb),
     /// Sign in and out
     #[command(subcommand, after_help = auth::EXAMPLES)]
     Auth(auth::Verb),
@@ -164,6 +168,7 @@ fn carry_out(line: CommandLine, output: Output) -> Result<(), Failure> {
             Noun::Member(verb) => members::run(verb, &client, output).await,
             Noun::Emulator(verb) => emulators::run(verb, &line.connection, &client, output).await,
             Noun::Snapshot(verb) => snapshots::run(verb, &client, output).await,
+            Noun::RetentionPolicy(verb) => retention_policies::run(verb, &client, output).await,
             Noun::Group(verb) => groups::run(verb, &client, output).await,
             Noun::Grant(verb) => grants::run(verb, &client, output).await,
             Noun::User(verb) => users::run(verb, &client, output).await,

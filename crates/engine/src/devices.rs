@@ -10,6 +10,7 @@ use paddock_model::drivers::disk_pools::{DiskPool, PoolCapacity};
 use paddock_model::drivers::emulator_hosts::EmulatorHost;
 use paddock_model::drivers::journals::Journals;
 use paddock_model::layers::{DiskId, LayerId};
+use paddock_model::retention::Weights;
 use paddock_store::layers::Layer;
 use ring::digest::Context;
 
@@ -94,6 +95,8 @@ pub struct Settings {
     pub import_folders: Vec<PathBuf>,
     /// The largest disk image that somebody may send.
     pub upload_bytes: u64,
+    /// What makes a snapshot relevant.
+    pub weights: Weights,
     /// Open to one caller at once.
     pub streams_per_caller: usize,
 }

@@ -22,6 +22,8 @@ pub mod members;
 pub mod passwords;
 pub mod permissions;
 pub mod reconcile;
+mod retention;
+pub mod retention_policies;
 mod secrets;
 pub mod sessions;
 pub mod signing_keys;

@@ -15,6 +15,7 @@ use paddock_model::layers::{DiskId, LayerId};
 use paddock_model::page::{Page, PageRequest};
 use paddock_model::permissions::tuples::Holder;
 use paddock_model::permissions::{Object, Relation};
+use paddock_model::retention::Kept;
 use paddock_model::scopes::Scope;
 use paddock_model::slug::Slug;
 use paddock_model::snapshots::{
@@ -23,14 +24,16 @@ use paddock_model::snapshots::{
 use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result};
 use paddock_store::layers::{Layer, LayerState};
+use paddock_store::retention::{self as judged, Annotation};
 use paddock_store::{
     Tx, disks, emulators as emulator_rows, layers, relations, snapshot_children, snapshots, verifications,
 };
 use serde_json::json;
 
+use crate::audit::Actor;
 use crate::permissions::Decision;
 use crate::trees::Key;
-use crate::{Engine, audit, idempotency_keys, permissions};
+use crate::{Engine, audit, idempotency_keys, permissions, retention};
 
 /// A snapshot, and what it takes.
 pub struct Described {
@@ -42,6 +45,10 @@ pub struct Described {
     pub exclusive_bytes: i64,
     /// The clones of it that the caller may see; only of a snapshot that was asked for by name.
     pub source_volumes: Option<Vec<SourceVolume>>,
+    /// How relevant it is; none until retention has looked at it.
+    pub annotation: Option<Annotation>,
+    /// Why retention leaves it; only of a snapshot that was asked for by name.
+    pub kept_because: Option<Vec<Kept>>,
 }
 
 /// A disk that is a clone of a snapshot.
@@ -121,7 +128,12 @@ pub(crate) async fn describe_one(
     let scope = permissions::scope(engine, caller);
     let described = describe(tx, &scope, vec![snapshot]).await?.pop();
     let described = described.ok_or_else(|| Error::internal("one snapshot is described by one"))?;
-    Ok(Described { source_volumes: Some(volumes), ..described })
+    let judged = judged::find(tx, &described.snapshot.name).await?;
+    let kept_because = match &judged {
+        Some(judged) => Some(retention::kept_because(tx, judged, engine.now()).await?),
+        None => None,
+    };
+    Ok(Described { source_volumes: Some(volumes), kept_because, ..described })
 }
 
 /// The same few reads for any number of snapshots, and one more for each layer of a lineage that is one's alone.
@@ -130,6 +142,10 @@ async fn describe(tx: &mut Tx, scope: &Scope, found: Vec<Snapshot>) -> Result<Ve
     let mut children: HashMap<String, i64> = HashMap::new();
     for (name, count) in snapshot_children::counts(tx, scope, &names).await? {
         *children.entry(name).or_default() += count;
+    }
+    let mut annotations: HashMap<Slug, Annotation> = HashMap::new();
+    for annotation in judged::annotations(tx, &names).await? {
+        annotations.insert(annotation.name.clone(), annotation);
     }
     let mut known: HashMap<LayerId, Layer> = HashMap::new();
     let mut wanted: Vec<LayerId> = found.iter().map(|snapshot| snapshot.layer).collect();
@@ -149,14 +165,16 @@ async fn describe(tx: &mut Tx, scope: &Scope, found: Vec<Snapshot>) -> Result<Ve
         }
         bytes
     };
-    let describe_one = |snapshot: Snapshot| Described {
+    let mut describe_one = |snapshot: Snapshot| Described {
         layer: known.get(&snapshot.layer).cloned(),
         child_count: children.get(snapshot.name.as_str()).copied().unwrap_or(0),
         exclusive_bytes: exclusive(snapshot.layer),
         source_volumes: None,
+        annotation: annotations.remove(&snapshot.name),
+        kept_because: None,
         snapshot,
     };
-    Ok(found.into_iter().map(describe_one).collect())
+    Ok(found.into_iter().map(&mut describe_one).collect())
 }
 
 async fn source_volumes(
@@ -445,6 +463,22 @@ pub async fn delete(engine: &Engine, caller: &Caller, name: &str, expected: &Exp
     let described = describe_one(engine, &mut tx, caller, changed).await?;
     engine.commit(tx).await?;
     Ok(described)
+}
+
+/// Marks a snapshot for deletion as retention does: only where nothing protects it at this very moment.
+pub(crate) async fn release(engine: &Engine, name: &Slug, why: serde_json::Value) -> Result<bool> {
+    let mut tx = engine.store.begin().await?;
+    let Some(snapshot) = snapshots::find_any_to_change(&mut tx, name).await? else { return Ok(false) };
+    let Some(judged) = judged::find(&mut tx, name).await? else { return Ok(false) };
+    if retention::protections(&mut tx, &judged, engine.now()).await?.protect() {
+        return Ok(false);
+    }
+    let changed = change(engine, &mut tx, &snapshot, |after| after.state = SnapshotState::Deleting).await?;
+    let actor = Actor { request_id: "retention".to_owned(), ..Actor::default() };
+    let (tenant, object) = (changed.tenant, changed.object());
+    audit::record(engine, &mut tx, actor, "snapshots.release", tenant, object, why).await?;
+    engine.commit(tx).await?;
+    Ok(true)
 }
 
 /// Protects a snapshot from retention. Refused with everything that speaks against it, unless it is forced.

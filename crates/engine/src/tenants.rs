@@ -9,7 +9,9 @@ use paddock_model::permissions::{Object, Relation};
 use paddock_model::scopes::Scope;
 use paddock_model::tenants::{Tenant, TenantFilter, TenantId, TenantSpec};
 use paddock_model::{Error, Result};
-use paddock_store::{Tx, api_keys, emulators, groups, relations, snapshots, tenant_usage, tenants};
+use paddock_store::{
+    Tx, api_keys, emulators, groups, relations, retention_policies, snapshots, tenant_usage, tenants,
+};
 use serde_json::json;
 
 use crate::{Engine, audit, idempotency_keys, permissions};
@@ -98,6 +100,7 @@ pub async fn delete(engine: &Engine, caller: &Caller, id: TenantId, expected: &E
     expected.require(tenant.generation)?;
     require_empty(&mut tx, &tenant).await?;
     tenant_usage::delete(&mut tx, tenant.id).await?;
+    retention_policies::delete_of_tenant(&mut tx, tenant.id).await?;
     tenants::delete(&mut tx, &tenant).await?;
     relations::take_back_all(&mut tx, &tenant.object().thing()).await?;
     let details = json!({ "name": tenant.name });

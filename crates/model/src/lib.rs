@@ -24,6 +24,8 @@ pub mod members;
 pub mod page;
 pub mod permissions;
 pub mod ports;
+pub mod retention;
+pub mod retention_policies;
 pub mod scopes;
 pub mod sessions;
 pub mod sign_in_failures;

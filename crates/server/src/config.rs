@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use issuers::{Issuer, IssuerUrl};
 pub use setting::{
-    Addresses, DatabaseUrl, DeviceAddress, Folders, LogFormat, LogLevel, Origins, PublicUrl, Seconds, Value,
-    Whole,
+    Addresses, DatabaseUrl, DeviceAddress, Folders, LogFormat, LogLevel, Origins, PublicUrl, ScoreWeights,
+    Seconds, Value, Whole,
 };
 pub use sources::{InForce, Refused, Source, command, load, reference};
 
@@ -162,6 +162,8 @@ settings! {
     pool_warn, "pool.warn_percent": Whole<1, 100> = "80";
     /// From so many percent of the disk pool in use on, nothing new is put into it; with 0, nothing at all.
     pool_critical, "pool.critical_percent": Whole<0, 100> = "95";
+    /// How much each factor counts in a snapshot's retention score; what adds is brought to 100 points together, exclusive_bytes takes away.
+    weights, "retention.weights": ScoreWeights = "recency=25,use_count=15,last_use=10,ref_class=10,trust=10,verified_boot=10,job_result=5,children=10,rebuild_cost=5,exclusive_bytes=10";
     /// How long to go on serving, not ready any more, before connections are closed: time for a load balancer to notice.
     shutdown_delay, "shutdown.delay_seconds": Seconds<0, 600> = "0";
     /// How long requests and streams may take to end after that.

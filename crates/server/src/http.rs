@@ -19,6 +19,7 @@ mod oauth;
 pub mod openapi;
 mod pages;
 pub mod permissions;
+pub mod retention_policies;
 pub mod sign_in;
 pub mod snapshots;
 pub mod streams;
@@ -97,6 +98,7 @@ fn api() -> OpenApiRouter<App> {
         .merge(logs::routes())
         .merge(members::routes())
         .merge(permissions::routes())
+        .merge(retention_policies::routes())
         .merge(snapshots::routes())
         .merge(streams::routes())
         .merge(tenants::routes())

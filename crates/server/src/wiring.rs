@@ -157,6 +157,7 @@ fn devices(config: &Config, world: &World) -> anyhow::Result<Devices> {
         critical_percent: config.pool_critical.0 as i64,
         import_folders: config.import_folders.0.clone(),
         upload_bytes: config.upload_bytes.0,
+        weights: config.weights.0,
         streams_per_caller: config.streams_per_caller.0 as usize,
     };
     let journals = JournalSettings {
@@ -387,6 +388,10 @@ fn describe() {
         "How long requests took, by route template."
     );
     metrics::describe_histogram!("paddock_loop_run_duration_seconds", "How long runs of a loop took.");
+    metrics::describe_counter!(
+        "paddock_retention_released_total",
+        "Snapshots that retention let go, by reason."
+    );
     metrics::describe_counter!("paddock_loop_runs_total", "Runs of a loop, by outcome.");
     metrics::describe_gauge!("paddock_loop_last_run_timestamp_seconds", "When a loop last ended a run.");
     metrics::describe_gauge!("paddock_loop_stuck", "1 if a loop's run takes too long.");

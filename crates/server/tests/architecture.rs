@@ -239,7 +239,17 @@ fn every_file_says_what_it_is_for_and_has_a_name() {
 /// The noun is the file's name in every layer.
 #[test]
 fn a_noun_has_one_name_in_every_layer() {
-    for noun in ["api_keys", "audit", "emulators", "groups", "invitations", "snapshots", "tenants", "users"] {
+    for noun in [
+        "api_keys",
+        "audit",
+        "emulators",
+        "groups",
+        "invitations",
+        "retention_policies",
+        "snapshots",
+        "tenants",
+        "users",
+    ] {
         for layer in ["model", "store", "engine", "api", "server/src/http", "cli"] {
             let folder = if layer.contains('/') {
                 root().join("crates").join(layer)

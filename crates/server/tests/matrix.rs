@@ -43,6 +43,7 @@ const TARGETS: [&str; 3] = ["own", "other", "absent"];
 #[derive(Clone)]
 struct Things {
     tenant: String,
+    policy: String,
     group: String,
     /// A member, who is in the group.
     user: String,
@@ -151,7 +152,9 @@ impl Stage {
             .filter(|event| event["requestId"] == id.as_str())
             .collect();
         let outcome = match status {
-            200..300 if operation != "permissions.check_many" => Some("done"),
+            200..300 if operation != "permissions.check_many" && !operation.contains(".preview") => {
+                Some("done")
+            }
             403 => Some("refused"),
             401 if !code.contains("credential_missing") && !code.contains("credential_expired") => {
                 Some("refused")
@@ -201,7 +204,9 @@ impl Stage {
         } else {
             nothing().snapshot
         };
-        Things { tenant, group, user, newcomer, key, emulator, snapshot }
+        let policy = json!({ "tenantId": tenant, "rules": { "keepLast": 3 } });
+        let policy = world.call("POST", "/api/v1/retention_policies", Some(policy)).await.expect(201).id();
+        Things { tenant, group, user, newcomer, key, emulator, snapshot, policy }
     }
 }
 
@@ -218,12 +223,13 @@ fn nothing() -> Things {
         key: format!("key_{NOTHING}"),
         emulator: format!("emu_{NOTHING}"),
         snapshot: "nothing".to_owned(),
+        policy: format!("pol_{NOTHING}"),
     }
 }
 
 /// The request that tries an operation on these things. A new operation needs a row here.
 fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Value>) {
-    let Things { tenant, group, user, newcomer, key, emulator, snapshot } = things;
+    let Things { tenant, group, user, newcomer, key, emulator, snapshot, policy } = things;
     let api = |rest: String| format!("/api/v1{rest}");
     match operation {
         "admins.create" => (api("/admins".into()), Some(json!({ "subject": format!("user:{user}") }))),
@@ -278,6 +284,23 @@ fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Va
         }
         "permissions.me" => (api("/permissions/me".into()), None),
         "permissions.whoami" => (api("/whoami".into()), None),
+        "retention_policies.create" => {
+            let body =
+                json!({ "tenantId": tenant, "group": format!("new-{round}"), "rules": { "keepLast": 3 } });
+            (api("/retention_policies".into()), Some(body))
+        }
+        "retention_policies.delete" | "retention_policies.get" => {
+            (api(format!("/retention_policies/{policy}")), None)
+        }
+        "retention_policies.list" => (api(format!("/retention_policies?tenantId={tenant}")), None),
+        "retention_policies.preview" => (api(format!("/retention_policies/{policy}/preview")), None),
+        "retention_policies.preview_proposed" => {
+            let body = json!({ "tenantId": tenant, "rules": { "keepLast": 3 } });
+            (api("/retention_policies/preview".into()), Some(body))
+        }
+        "retention_policies.update" => {
+            (api(format!("/retention_policies/{policy}")), Some(json!({ "rules": { "keepLast": 4 } })))
+        }
         "snapshots.create" => (api("/snapshots".into()), Some(json!({ "emulatorId": emulator }))),
         "snapshots.delete" | "snapshots.get" => (api(format!("/snapshots/{snapshot}")), None),
         "snapshots.demote_root" => (api(format!("/snapshots/{snapshot}/demote-root")), None),
@@ -315,6 +338,7 @@ const FOR_ANYONE: &[&str] = &[
     "permissions.check",
     "permissions.me",
     "permissions.whoami",
+    "retention_policies.list",
     "snapshots.list",
     "tenants.list",
     "users.list",

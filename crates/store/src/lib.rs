@@ -29,6 +29,8 @@ pub mod layers;
 pub mod leases;
 pub mod logs;
 pub mod relations;
+pub mod retention;
+pub mod retention_policies;
 pub mod sessions;
 pub mod sign_in_failures;
 pub mod signing_keys;

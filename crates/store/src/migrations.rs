@@ -23,6 +23,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "disk_usage", script: include_str!("../migrations/0010_disk_usage.sql") },
     Migration { name: "logs", script: include_str!("../migrations/0011_logs.sql") },
     Migration { name: "imports", script: include_str!("../migrations/0012_imports.sql") },
+    Migration { name: "retention", script: include_str!("../migrations/0013_retention.sql") },
 ];
 
 const JOURNAL: &str = "

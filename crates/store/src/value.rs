@@ -113,6 +113,7 @@ from! {
     paddock_model::emulators::EmulatorId => |id| Value::Uuid(id.0),
     paddock_model::layers::LayerId => |id| Value::Uuid(id.0),
     paddock_model::layers::DiskId => |id| Value::Uuid(id.0),
+    paddock_model::retention_policies::RetentionPolicyId => |id| Value::Uuid(id.0),
     paddock_model::users::UserId => |id| Value::Uuid(id.0),
 }
 

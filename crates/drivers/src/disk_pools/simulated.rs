@@ -51,6 +51,8 @@ struct World {
     strangers: BTreeSet<String>,
     /// Disks that no layer can be made of.
     damaged: BTreeSet<DiskId>,
+    /// What others than us have put beside the pool.
+    occupied_bytes: i64,
 }
 
 struct Layer {
@@ -127,6 +129,11 @@ impl SimulatedPool {
     /// Something that lies in the pool and is nobody's.
     pub fn add_stranger(&self, name: &str) {
         self.world().strangers.insert(name.to_owned());
+    }
+
+    /// From now on somebody else takes so many bytes of the same disk.
+    pub fn occupy(&self, bytes: i64) {
+        self.world().occupied_bytes = bytes;
     }
 
     /// From now on a look at the layer shows this.
@@ -346,11 +353,14 @@ impl DiskPool for SimulatedPool {
     }
 
     async fn capacity(&self) -> DriverResult<PoolCapacity> {
-        let used_bytes = self.world().used_bytes();
+        let (used_bytes, occupied_bytes) = {
+            let world = self.world();
+            (world.used_bytes(), world.occupied_bytes)
+        };
         Ok(PoolCapacity {
             capacity_bytes: self.capacity_bytes,
             used_bytes,
-            free_bytes: self.capacity_bytes - used_bytes,
+            free_bytes: self.capacity_bytes - used_bytes - occupied_bytes,
         })
     }
 

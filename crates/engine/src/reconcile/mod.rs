@@ -15,6 +15,7 @@ pub mod layers;
 mod lease;
 pub mod logs;
 pub mod relation_changes;
+pub mod retention;
 mod runner;
 pub mod sign_ins;
 pub mod signing_keys;
@@ -48,6 +49,7 @@ pub const LOOPS: &[Loop] = &[
     layers::LOOP,
     logs::LOOP,
     relation_changes::LOOP,
+    retention::LOOP,
     sign_ins::LOOP,
     signing_keys::LOOP,
     snapshots::LOOP,

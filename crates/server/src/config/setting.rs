@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use paddock_model::emulators::slot_of;
+use paddock_model::retention::{Factor, Weights};
 
 pub trait Value: Sized {
     /// Completes the sentence "allowed: …".
@@ -124,6 +125,37 @@ impl<const LEAST: u64, const MOST: u64> Value for Seconds<LEAST, MOST> {
 
     fn show(&self) -> String {
         self.0.as_secs().to_string()
+    }
+}
+
+/// How much each factor of a retention score counts, by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScoreWeights(pub Weights, String);
+
+impl Value for ScoreWeights {
+    fn allowed() -> String {
+        let names: Vec<&str> = Factor::ALL.iter().map(|factor| factor.name()).collect();
+        format!(
+            "numbers from 0 to 1000000 as name=number, separated by commas, for any of {}",
+            names.join(", ")
+        )
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        let mut proportions = [0; Factor::ALL.len()];
+        for part in text.split(',') {
+            let (name, number) = part.split_once('=').ok_or_else(|| format!("{part} is no name=number"))?;
+            let place = Factor::ALL.iter().position(|factor| factor.name() == name.trim());
+            let place = place.ok_or_else(|| format!("there is no factor {}", name.trim()))?;
+            proportions[place] =
+                number.trim().parse().map_err(|_| format!("{} is no number", number.trim()))?;
+        }
+        let weights = Weights::of(proportions).ok_or("nothing would count, or a number is out of bounds")?;
+        Ok(ScoreWeights(weights, text.to_owned()))
+    }
+
+    fn show(&self) -> String {
+        self.1.clone()
     }
 }
 

@@ -223,6 +223,7 @@ impl Document {
             { "name": "members", "description": "Who belongs to a tenant." },
             { "name": "meta", "description": "What the server says about itself." },
             { "name": "permissions", "description": "Who one is, and what one may do." },
+            { "name": "retention_policies", "description": "Which snapshots are kept, and which are let go." },
             { "name": "snapshots", "description": "What emulators boot from." },
             { "name": "sign_in", "description": "Pages on which people sign in, and OAuth 2 for their programs." },
             { "name": "streams", "description": "Ways into a device that stay open." },

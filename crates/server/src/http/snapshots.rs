@@ -8,9 +8,9 @@ use http::header::{CONTENT_TYPE, ETAG, LOCATION};
 use paddock_api::labels::Labels;
 use paddock_api::snapshots::{
     AndroidFacts, DiskImage, DiskPool, DiskPoolStatus, DiskPoolThresholds, DiskPools, ListSnapshots,
-    OriginKind, PromoteRoot, ReadTree, Snapshot, SnapshotConsistency, SnapshotNode, SnapshotOrigin,
-    SnapshotPage, SnapshotPath, SnapshotSpec, SnapshotState, SnapshotTree, SnapshotTrust, SourceVolume,
-    VerifiedBoot,
+    OriginKind, PromoteRoot, ReadTree, ScoreFactor, Snapshot, SnapshotConsistency, SnapshotNode,
+    SnapshotOrigin, SnapshotPage, SnapshotPath, SnapshotSpec, SnapshotState, SnapshotTree, SnapshotTrust,
+    SourceVolume, VerifiedBoot,
 };
 use paddock_engine::captures::{self, CaptureSpec};
 use paddock_engine::imports::{self, Content, ImportSpec};
@@ -18,6 +18,7 @@ use paddock_engine::snapshots::{self, Described, Node};
 use paddock_model::devices as model_devices;
 use paddock_model::drivers::emulator_hosts::Consistency;
 use paddock_model::error::Fault;
+use paddock_model::retention::Points;
 use paddock_model::snapshots::{self as model, SnapshotFilter};
 use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result};
@@ -227,7 +228,8 @@ fn wire_node(node: Node) -> SnapshotNode {
 }
 
 fn wire(described: Described) -> Snapshot {
-    let Described { snapshot, layer, child_count, exclusive_bytes, source_volumes } = described;
+    let Described { snapshot, layer, child_count, exclusive_bytes, source_volumes, annotation, kept_because } =
+        described;
     let size_bytes = layer.as_ref().map_or(0, |layer| layer.reach_bytes);
     let (kind, emulator_id) = match &snapshot.origin {
         model::Origin::Import { .. } => (OriginKind::Import, None),
@@ -275,11 +277,23 @@ fn wire(described: Described) -> Snapshot {
             vehicle: boot.vehicle,
         }),
         source_volumes: source_volumes.map(|volumes| volumes.iter().map(wire_volume).collect()),
+        retention_score: annotation.as_ref().map(|annotation| annotation.score),
+        score_breakdown: annotation.map(|annotation| annotation.breakdown.iter().map(wire_factor).collect()),
+        kept_because: kept_because.map(|reasons| reasons.iter().map(|kept| kept.name().to_owned()).collect()),
         labels: Labels(snapshot.labels),
         created_at: time(snapshot.created_at),
         created_by: snapshot.created_by,
         last_used_at: snapshot.last_used_at.map(time),
         use_count: snapshot.use_count,
+    }
+}
+
+fn wire_factor(points: &Points) -> ScoreFactor {
+    ScoreFactor {
+        factor: points.factor.name().to_owned(),
+        value: points.value as f64 / 1000.0,
+        weight: points.weight,
+        points: points.points,
     }
 }
 

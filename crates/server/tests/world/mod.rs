@@ -431,6 +431,7 @@ pub fn example(path: &str) -> String {
             ("{id}", "users") | ("{userId}" | "{memberId}", _) => format!("usr_{NOTHING}"),
             ("{id}", "api_keys") => format!("key_{NOTHING}"),
             ("{id}", "emulators") => format!("emu_{NOTHING}"),
+            ("{id}", "retention_policies") => format!("pol_{NOTHING}"),
             ("{name}", "snapshots") => "nothing".to_owned(),
             ("{subject}", _) => format!("user:usr_{NOTHING}"),
             ("{grantId}", _) => format!("granted_viewer@emulator:emu_{NOTHING}"),
