@@ -34,21 +34,21 @@ pub struct LogEvent {
     pub ts: String,
     pub source: LogSource,
     pub level: LogLevel,
-    #[schema(max_length = 8192, examples("init: up"))]
+    #[schema(max_length = 8192, pattern = "^[^\\n]*$", examples("init: up"))]
     pub line: String,
     /// Which start of the device it is about.
-    #[schema(minimum = 0, examples(1))]
+    #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(1))]
     pub incarnation: i64,
     /// Android's log only.
-    #[schema(max_length = 128, examples("ActivityManager"))]
+    #[schema(max_length = 128, pattern = "^[^\\n]*$", examples("ActivityManager"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
     /// Android's log only.
-    #[schema(examples(117))]
+    #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(117))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<i64>,
     /// Android's log only.
-    #[schema(max_length = 128, examples("main"))]
+    #[schema(max_length = 128, pattern = "^[^\\n]*$", examples("main"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer: Option<String>,
 }
@@ -62,7 +62,7 @@ pub struct StatusEvent {
     pub status: EmulatorStatus,
     #[schema(required)]
     pub status_reason: Option<StatusReason>,
-    #[schema(minimum = 0, examples(1))]
+    #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(1))]
     pub incarnation: i64,
 }
 
@@ -71,16 +71,16 @@ pub struct StatusEvent {
 #[serde(rename_all = "camelCase")]
 pub struct GapEvent {
     /// How many events, or lines of a source; none where only bytes can be counted.
-    #[schema(minimum = 0, examples(42), required)]
+    #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(42), required)]
     pub dropped: Option<u64>,
     /// The source that lost them before they could be read; without it, they were kept no longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<LogSource>,
-    #[schema(minimum = 0, examples(4096))]
+    #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(4096))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped_bytes: Option<u64>,
     /// Which start of the device it is about, where a source lost something.
-    #[schema(minimum = 0, examples(1))]
+    #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(1))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incarnation: Option<i64>,
 }
@@ -142,7 +142,7 @@ pub struct ReadLogs {
     #[param(inline, nullable = false)]
     pub level: Option<LogLevel>,
     /// The same as the header `Last-Event-ID`, for tools that cannot send it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "after", skip_serializing_if = "Option::is_none")]
     #[param(minimum = 0, maximum = 9007199254740991_i64, example = 1099511627817_i64, nullable = false)]
     pub last_event_id: Option<i64>,
 }

@@ -167,7 +167,7 @@ async fn a_reader_gets_what_it_asks_for() {
     assert_eq!(first.data()["ts"], middle.as_str());
     // The id as a parameter does what the header does.
     let behind = logcat[3].id().expect("an id");
-    let resumed = read(&format!("?follow=false&lastEventId={behind}")).await;
+    let resumed = read(&format!("?follow=false&after={behind}")).await;
     assert_eq!(resumed[0].id(), Some(behind + 1));
     // What was never given out is no reason to wait.
     let ahead = open(&world, &id, "?follow=false", Some((1 << 53) - 1)).await.rest().await;
