@@ -707,7 +707,10 @@ impl Place {
         }
         let bytes = |blocks: u64| signed(blocks.saturating_mul(facts.f_frsize));
         Ok(PoolCapacity {
-            capacity_bytes: bytes(facts.f_blocks),
+            // What the file system keeps from us is no room that a pool could ever have.
+            capacity_bytes: bytes(
+                facts.f_blocks.saturating_sub(facts.f_bfree).saturating_add(facts.f_bavail),
+            ),
             used_bytes,
             free_bytes: bytes(facts.f_bavail),
         })
