@@ -495,6 +495,8 @@ async fn a_device_moves_from_disk_to_disk(world: Host) {
 
     let (mut from, mut disk_now) = (volume.clone(), first);
     for _ in 0..3 {
+        // A host that has just come back must hear from the device before it can hold it still.
+        until(&*host, emulator, "ready", is_ready).await;
         let (captured, next) = (layer(), disk());
         let to = pool.pool.ensure_successor(disk_now, captured, next).await.expect("a successor");
         let switch = Switch { emulator, from: from.clone(), to: to.clone(), patience };

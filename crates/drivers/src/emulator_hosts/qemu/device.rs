@@ -275,7 +275,7 @@ impl Device {
         self.write_record().await.map_err(|error| io_error("write down where a device moves", error))?;
         qmp.add_block_node(arguments::successor(&next, &switch.to.0), silence).await.map_err(failed)?;
 
-        let control = self.agent(silence).await;
+        let control = self.agent(switch.patience).await;
         let frozen = match &control {
             Some(control) => control.freeze(switch.patience).await,
             None => Err(Trouble::Gone),
