@@ -8,7 +8,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
 
 use crate::figures::{Figures, Goal, Pairs, Row};
 use crate::paddock::Paddock;
@@ -40,7 +39,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Row>> {
         [&flags[..], &["--limits-streams-per-caller", "100000", "--limits-stall-seconds", "3600"]].concat();
     let flags: Vec<String> = flags.into_iter().map(str::to_owned).collect();
     let paddock = Paddock::start_with_flags(bench, "bridge", &flags)?;
-    let path = emulator(&paddock)?;
+    let path = format!("/api/v1/emulators/{}/adb/proxy", paddock.deploy()?);
     // A token lives for 15 minutes, and so does what was opened with it.
     let ours = || Client::upgraded(paddock.address, &path, &paddock.token()?);
     let theirs = || Client::upgraded(websockify.address, "/", "");
@@ -112,26 +111,6 @@ pub fn run(bench: &Bench) -> Result<Vec<Row>> {
     });
     drop(idle);
     Ok(rows)
-}
-
-/// The path of a running emulator's ADB.
-fn emulator(paddock: &Paddock) -> Result<String> {
-    let tenant = paddock.create_tenant("bench-bridge")?;
-    let tenant = tenant.rsplit('/').next().context("a tenant's id")?;
-    let body = format!(r#"{{"tenantId":"{tenant}"}}"#);
-    let token = paddock.token()?;
-    let begun = Instant::now();
-    loop {
-        // The image comes in a moment after the start.
-        if let Ok(answer) = http::post(paddock.address, "/api/v1/emulators?wait=8", &token, &body) {
-            let emulator: Value = serde_json::from_str(&answer.body)?;
-            ensure!(emulator["status"] == "running", "the device is not up: {emulator}");
-            let id = emulator["id"].as_str().context("an emulator has an id")?;
-            return Ok(format!("/api/v1/emulators/{id}/adb/proxy"));
-        }
-        ensure!(begun.elapsed() < Duration::from_secs(20), "no emulator can be deployed");
-        std::thread::sleep(Duration::from_millis(100));
-    }
 }
 
 /// Plays the device; lives as long as the process.

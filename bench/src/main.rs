@@ -7,6 +7,7 @@ mod create;
 mod crowd;
 mod disk;
 mod errand;
+mod fanout;
 mod figures;
 mod flush;
 mod http;
@@ -52,7 +53,7 @@ A missed goal is printed; the exit code tells only whether everything could be m
 
 type Benchmark = fn(&Bench) -> Result<Vec<Row>>;
 
-const BENCHMARKS: [(&str, Benchmark); 10] = [
+const BENCHMARKS: [(&str, Benchmark); 11] = [
     ("read", read::run),
     ("create", create::run),
     ("list", list::run),
@@ -63,9 +64,11 @@ const BENCHMARKS: [(&str, Benchmark); 10] = [
     ("start", start::run),
     ("crowd", crowd::run),
     ("bridge", bridge::run),
+    ("fanout", fanout::run),
 ];
 
 /// What every benchmark needs to know.
+#[derive(Clone)]
 pub struct Bench {
     rounds: usize,
     seconds: u64,
@@ -96,6 +99,10 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    if let Err(error) = start::stand_in(&mut std::env::args_os()) {
+        eprintln!("{error:#}");
+        return ExitCode::FAILURE;
+    }
     let words: Vec<String> = std::env::args().skip(1).collect();
     if words.iter().any(|word| word == "--help" || word == "-h") {
         println!("{USAGE}");

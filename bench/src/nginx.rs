@@ -12,6 +12,9 @@ use crate::{Bench, http};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Where Debian has it.
+const NCHAN: &str = "/usr/lib/nginx/modules/ngx_nchan_module.so";
+
 pub struct Nginx {
     pub address: SocketAddr,
     prefix: PathBuf,
@@ -42,6 +45,15 @@ impl Nginx {
         let served = http::get(nginx.address, &format!("/{name}"), "")?;
         ensure!(served.body == answer.body, "nginx serves other bytes");
         Ok(nginx)
+    }
+
+    /// Passes what is posted to `/say` on to everybody who follows `/hear`, as Server-Sent Events, by the module nchan.
+    pub fn with_nchan(bench: &Bench) -> Result<Self> {
+        ensure!(Path::new(NCHAN).exists(), "there is no {NCHAN}; Debian's package is libnginx-mod-nchan");
+        let upstream = "nchan_shared_memory_size 512M;";
+        let server = "location = /say { nchan_publisher; nchan_channel_id bench; nchan_message_buffer_length 20000; nchan_message_timeout 1h; }
+            location = /hear { nchan_subscriber eventsource; nchan_channel_id bench; nchan_subscriber_first_message newest; }";
+        Self::start(bench, "nginx-nchan", upstream, server)
     }
 
     pub fn in_front_of(bench: &Bench, origin: &Nginx) -> Result<Self> {
@@ -102,12 +114,15 @@ impl Drop for Nginx {
 }
 
 fn configuration(address: SocketAddr, upstream: &str, server: &str) -> String {
+    let nchan = if server.contains("nchan") { format!("load_module {NCHAN};") } else { String::new() };
     format!(
         "daemon off;
+{nchan}
 worker_processes 2;
+worker_rlimit_nofile 20000;
 pid nginx.pid;
 error_log error.log;
-events {{ worker_connections 4096; }}
+events {{ worker_connections 16384; }}
 http {{
     access_log off;
     keepalive_requests 1000000000;

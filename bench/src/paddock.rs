@@ -91,6 +91,25 @@ impl Paddock {
         Ok(format!("/api/v1/tenants/{id}"))
     }
 
+    /// Deploys a device in a tenant of its own, waits until it runs, and tells its id.
+    pub fn deploy(&self) -> Result<String> {
+        let tenant = self.create_tenant("bench-device")?;
+        let tenant = tenant.rsplit('/').next().context("a tenant's id")?;
+        let body = format!(r#"{{"tenantId":"{tenant}"}}"#);
+        let token = self.token()?;
+        let begun = Instant::now();
+        loop {
+            // The image comes in a moment after the start.
+            if let Ok(answer) = http::post(self.address, "/api/v1/emulators?wait=8", &token, &body) {
+                let emulator: serde_json::Value = serde_json::from_str(&answer.body)?;
+                ensure!(emulator["status"] == "running", "the device is not up: {emulator}");
+                return Ok(emulator["id"].as_str().context("an emulator has an id")?.to_owned());
+            }
+            ensure!(begun.elapsed() < START_PATIENCE, "no emulator can be deployed");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
     pub fn resident_megabytes(&self) -> Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.daemon.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;

@@ -1,8 +1,8 @@
 //! What the control plane adds to the start of a device: a start by the API against the same command line in a shell script.
 
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -16,13 +16,24 @@ use crate::{Bench, http};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Says when it was started, and becomes QEMU. Both parties start it, so both pay for it.
-const WRAPPER: &str = "#!/bin/bash\necho $EPOCHREALTIME > spawned\nexec qemu-system-x86_64 \"$@\"\n";
+/// The name by which this program, started instead of QEMU, says when that was and becomes QEMU. Both parties
+/// start it, so both pay for it; a script would cost four milliseconds.
+const STAND_IN: &str = "qemu";
+
+/// Does not come back if this program was started by that name.
+pub fn stand_in(words: &mut std::env::ArgsOs) -> Result<()> {
+    let name = words.next().map(PathBuf::from);
+    if name.as_deref().and_then(Path::file_name).is_none_or(|name| name != STAND_IN) {
+        return Ok(());
+    }
+    let since = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    std::fs::write("spawned", since.as_secs_f64().to_string())?;
+    Err(Command::new("qemu-system-x86_64").args(words).exec().into())
+}
 
 pub fn run(bench: &Bench) -> Result<Vec<Row>> {
-    let wrapper = bench.folder("start-script")?.join("qemu");
-    std::fs::write(&wrapper, WRAPPER)?;
-    std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755))?;
+    let wrapper = bench.folder("start-script")?.join(STAND_IN);
+    std::os::unix::fs::symlink(std::env::current_exe()?, &wrapper)?;
     let images = images()?;
     let flags =
         ["--devices-images", &images.display().to_string(), "--devices-qemu", &wrapper.display().to_string()]
@@ -44,7 +55,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Row>> {
             name: "start: POST until QEMU is started, ms".to_owned(),
             figures: Figures::of(spawned),
             goal: Some(Goal::AtMost(10.0)),
-            note: "the start of a shell is in it".to_owned(),
+            note: String::new(),
         },
         Row {
             name: "start: device up ÷ same command line by a script".to_owned(),

@@ -184,37 +184,35 @@ fn mask(bytes: &mut [u8], mask: [u8; 4]) {
     }
 }
 
+/// What stands before a content of this length that is not masked.
+pub fn header(kind: u8, length: u64) -> Vec<u8> {
+    let mut header = vec![0x80 | kind];
+    match length {
+        0..=125 => header.push(length as u8),
+        126..=0xffff => {
+            header.push(126);
+            header.extend_from_slice(&(length as u16).to_be_bytes());
+        }
+        _ => {
+            header.push(127);
+            header.extend_from_slice(&length.to_be_bytes());
+        }
+    }
+    header
+}
+
 /// Makes a frame of the content that begins at `at` in a buffer, with the header right before it; returns where the frame begins.
 /// There must be room for [`LONGEST_HEADER`] before the content. A client gives a fresh, unpredictable mask.
 pub fn put(buffer: &mut [u8], at: usize, kind: u8, key: Option<[u8; 4]>) -> usize {
-    let length = buffer.len() - at;
-    let mut header = [0; LONGEST_HEADER];
-    header[0] = 0x80 | kind;
-    let extra = match length {
-        0..=125 => {
-            header[1] = length as u8;
-            0
-        }
-        126..=0xffff => {
-            header[1] = 126;
-            header[2..4].copy_from_slice(&(length as u16).to_be_bytes());
-            2
-        }
-        _ => {
-            header[1] = 127;
-            header[2..10].copy_from_slice(&(length as u64).to_be_bytes());
-            8
-        }
-    };
-    let mut end = 2 + extra;
+    let mut header = header(kind, (buffer.len() - at) as u64);
     if let Some(key) = key {
         header[1] |= 0x80;
-        header[end..end + 4].copy_from_slice(&key);
-        end += 4;
+        header.extend_from_slice(&key);
         mask(&mut buffer[at..], key);
     }
-    buffer[at - end..at].copy_from_slice(&header[..end]);
-    at - end
+    let start = at - header.len();
+    buffer[start..at].copy_from_slice(&header);
+    start
 }
 
 /// A frame about the connection, on its own.

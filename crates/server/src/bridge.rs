@@ -1,22 +1,37 @@
 //! Carries bytes between a WebSocket and a device, both ways, and no faster than the slower side takes them.
 //!
 //! Each direction has one buffer, which is small until there is much to carry, and no queue: a side that does not
-//! read stops the other. Nothing is copied between reading and writing.
+//! read stops the other. Nothing is copied between reading and writing; and where a device has much to say to a client without
+//! TLS, the kernel carries it.
+
+mod shortcut;
+mod sockets;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use hyper::upgrade::Upgraded;
 use paddock_api::frames::{self, BINARY, Decoder, LONGEST_HEADER, PING, PONG, Piece, Violation};
 use paddock_engine::streams::{End, Stream};
 use paddock_model::drivers::emulator_hosts::ByteStream;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::sync::mpsc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, MissedTickBehavior};
+
+use self::shortcut::Shortcut;
+use self::sockets::Side;
 
 /// What an idle connection keeps, each way.
 const SMALL: usize = 4 << 10;
 /// What one that has much to carry takes, each way.
 const LARGE: usize = 128 << 10;
+/// For so long after something was carried the thread stays awake, where answers come that quickly: to be woken takes longer
+/// than an answer that is on its way. Others on the thread are served meanwhile.
+const ALERT: Duration = Duration::from_micros(50);
+/// So many times in a row it may have been in vain.
+const IN_VAIN: u8 = 4;
+/// Who carries more at once is in no conversation, and needs the processor for something better.
+const A_WORD: usize = 1 << 10;
 /// How long the other side may take to say goodbye.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How long after a device's end the reason for it may become known.
@@ -54,11 +69,50 @@ struct Client {
     heard_at: AtomicU64,
     /// While the device does not take what came, the client is not listened to, and cannot be blamed for its silence.
     is_listened_to: AtomicBool,
+    /// How many words both sides have said.
+    words: AtomicU64,
+    word: Notify,
 }
 
 impl Client {
     fn new() -> Self {
-        Client { since: Instant::now(), heard_at: AtomicU64::new(0), is_listened_to: AtomicBool::new(true) }
+        Client {
+            since: Instant::now(),
+            heard_at: AtomicU64::new(0),
+            is_listened_to: AtomicBool::new(true),
+            words: AtomicU64::new(0),
+            word: Notify::new(),
+        }
+    }
+
+    fn is_carried(&self, bytes: usize) {
+        if bytes <= A_WORD {
+            self.words.fetch_add(1, Relaxed);
+            self.word.notify_one();
+        }
+    }
+
+    /// Never returns. See [`ALERT`].
+    async fn stay_alert(&self) -> std::convert::Infallible {
+        let (mut in_vain, mut last) = (IN_VAIN, Instant::now());
+        loop {
+            self.word.notified().await;
+            if last.elapsed() < ALERT {
+                in_vain = 0;
+            }
+            last = Instant::now();
+            let mut said = self.words.load(Relaxed);
+            while in_vain < IN_VAIN {
+                tokio::task::yield_now().await;
+                let now = self.words.load(Relaxed);
+                if now != said {
+                    (said, last, in_vain) = (now, Instant::now(), 0);
+                } else if last.elapsed() >= ALERT {
+                    in_vain += 1;
+                    break;
+                }
+            }
+        }
     }
 
     fn is_heard(&self) {
@@ -74,26 +128,22 @@ impl Client {
 
 /// Carries until one side ends, or the stream has to. The client is asked for a sign of life this often; half of those
 /// that it gives no answer to, it may miss.
-pub async fn carry<S>(
-    socket: S,
+pub async fn carry(
+    socket: Upgraded,
     device: Box<dyn ByteStream>,
     mut stream: Stream,
     asked_every: Duration,
-) -> Carried
-where
-    S: AsyncRead + AsyncWrite,
-{
-    let (from_client, to_client) = tokio::io::split(socket);
-    let (from_device, to_device) = tokio::io::split(device);
+) -> Carried {
+    let [socket, device] = [sockets::of_client(socket), device].map(Side::new);
     let client = Client::new();
     // An answer that waits makes a second one needless.
     let (ask, asked) = mpsc::channel(1);
-    let mut up = Up { client: from_client, device: to_device, pongs: ask, carried: 0 };
-    let mut down =
-        Down { device: from_device, client: to_client, pongs: asked, within_frame: false, carried: 0 };
+    let mut up = Up { client: socket.clone(), device: device.clone(), pongs: ask, carried: 0 };
+    let mut down = Down { device, client: socket, pongs: asked, within_frame: false, carried: 0 };
     let mut over = tokio::select! {
         over = up.carry(&client) => over,
         over = down.carry(&client, asked_every) => over,
+        never = client.stay_alert() => match never {},
         end = stream.ended() => Over::Ended(end),
     };
     if over == Over::DeviceClosed {
@@ -118,10 +168,7 @@ pub struct Carried {
 }
 
 /// Closes, and waits until the client has too: to hang up with something unread would take back what was just said.
-async fn farewell<S>(up: &mut Up<S>, down: &mut Down<S>, code: u16, words: &str) -> std::io::Result<()>
-where
-    S: AsyncRead + AsyncWrite,
-{
+async fn farewell(up: &mut Up, down: &mut Down, code: u16, words: &str) -> std::io::Result<()> {
     // Inside another frame it would be taken for a part of that.
     if !down.within_frame {
         down.send(&frames::close_frame(code, words, None)).await?;
@@ -133,14 +180,14 @@ where
 }
 
 /// From the client to the device.
-struct Up<S> {
-    client: ReadHalf<S>,
-    device: WriteHalf<Box<dyn ByteStream>>,
+struct Up {
+    client: Side,
+    device: Side,
     pongs: mpsc::Sender<Vec<u8>>,
     carried: u64,
 }
 
-impl<S: AsyncRead + AsyncWrite> Up<S> {
+impl Up {
     async fn carry(&mut self, client: &Client) -> Over {
         let mut decoder = Decoder::of_client();
         let mut buffer = vec![0; SMALL];
@@ -167,6 +214,7 @@ impl<S: AsyncRead + AsyncWrite> Up<S> {
                         if written.is_err() {
                             return Over::DeviceClosed;
                         }
+                        client.is_carried(bytes.len());
                         self.carried += bytes.len() as u64;
                     }
                     Piece::Ping(content) => drop(self.pongs.try_send(content)),
@@ -184,30 +232,43 @@ impl<S: AsyncRead + AsyncWrite> Up<S> {
 }
 
 /// From the device to the client.
-struct Down<S> {
-    device: ReadHalf<Box<dyn ByteStream>>,
-    client: WriteHalf<S>,
+struct Down {
+    device: Side,
+    client: Side,
     pongs: mpsc::Receiver<Vec<u8>>,
     within_frame: bool,
     carried: u64,
 }
 
-impl<S: AsyncRead + AsyncWrite> Down<S> {
+impl Down {
     async fn carry(&mut self, client: &Client, asked_every: Duration) -> Over {
         let mut buffer = vec![0; SMALL];
+        let mut shortcut = None;
         let mut tick = tokio::time::interval_at(Instant::now() + asked_every, asked_every);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let sent = tokio::select! {
-                read = self.device.read(&mut buffer[LONGEST_HEADER..]) => {
-                    let Ok(read @ 1..) = read else { return Over::DeviceClosed };
-                    let end = LONGEST_HEADER + read;
-                    let start = frames::put(&mut buffer[..end], LONGEST_HEADER, BINARY, None);
-                    let sent = self.send(&buffer[start..end]).await;
-                    self.carried += read as u64;
-                    let full = end == buffer.len();
-                    resize(&mut buffer, full, read < SMALL / 2);
-                    sent
+                taken = take(&mut self.device, shortcut.as_ref(), &mut buffer) => {
+                    let Ok(taken @ 1..) = taken else { return Over::DeviceClosed };
+                    client.is_carried(taken);
+                    self.carried += taken as u64;
+                    if let Some(way) = &shortcut {
+                        let sent = self.pass_on(way, taken).await;
+                        if taken < SMALL / 2 {
+                            shortcut = None;
+                        }
+                        sent
+                    } else {
+                        let end = LONGEST_HEADER + taken;
+                        let start = frames::put(&mut buffer[..end], LONGEST_HEADER, BINARY, None);
+                        let sent = self.send(&buffer[start..end]).await;
+                        let full = end == buffer.len();
+                        if full && end == LARGE {
+                            shortcut = self.shortcut();
+                        }
+                        resize(&mut buffer, full, taken < SMALL / 2 || shortcut.is_some());
+                        sent
+                    }
                 }
                 Some(content) = self.pongs.recv() => self.send(&frames::control_frame(PONG, &content, None)).await,
                 _ = tick.tick() => {
@@ -224,12 +285,34 @@ impl<S: AsyncRead + AsyncWrite> Down<S> {
         }
     }
 
+    /// Nothing where there is none, or the system has no room for it.
+    fn shortcut(&self) -> Option<Shortcut> {
+        let (device, client) = (self.device.stream(), self.client.stream());
+        Shortcut::open(device.socket()?, client.socket()?).ok()
+    }
+
+    /// Sends what the shortcut has taken as one frame.
+    async fn pass_on(&mut self, shortcut: &Shortcut, taken: usize) -> std::io::Result<()> {
+        self.within_frame = true;
+        shortcut.give(&frames::header(BINARY, taken as u64), taken).await?;
+        self.within_frame = false;
+        Ok(())
+    }
+
     async fn send(&mut self, frame: &[u8]) -> std::io::Result<()> {
         self.within_frame = true;
         self.client.write_all(frame).await?;
         self.client.flush().await?;
         self.within_frame = false;
         Ok(())
+    }
+}
+
+/// Takes what the device says, into the shortcut if one is open. May be dropped at any moment.
+async fn take(device: &mut Side, shortcut: Option<&Shortcut>, buffer: &mut [u8]) -> std::io::Result<usize> {
+    match shortcut {
+        Some(shortcut) => shortcut.take().await,
+        None => device.read(&mut buffer[LONGEST_HEADER..]).await,
     }
 }
 

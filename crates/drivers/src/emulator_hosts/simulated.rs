@@ -424,7 +424,7 @@ impl EmulatorHost for SimulatedHost {
             is_up(device, emulator)?;
             Ok(device.number)
         })?;
-        if let (Some(peer), Channel::Adb | Channel::Display) = (self.0.settings.peer, channel) {
+        if let Some(peer) = self.0.settings.peer {
             let unreachable = |error| {
                 DriverError::new(Retry::Soon, "channel_closed", format!("nobody plays {emulator} at {peer}"))
                     .with_cause(error)

@@ -3,12 +3,14 @@
 //! Every verb is idempotent. Devices outlive this process: a host that starts again finds those that still run.
 
 use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::broadcast;
 
 use super::DriverResult;
@@ -91,8 +93,21 @@ pub struct Switch {
     pub patience: Duration,
 }
 
-pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {
+    /// The TCP connection whose bytes these are, where nothing is made of them on the way.
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+impl ByteStream for TcpStream {
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.as_fd())
+    }
+}
+
+impl ByteStream for UnixStream {}
+impl ByteStream for DuplexStream {}
 
 #[async_trait]
 pub trait EmulatorHost: Send + Sync + 'static {

@@ -12,7 +12,6 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
 use paddock_api::emulators::EmulatorPath;
 use paddock_api::streams::OpenStream;
 use paddock_engine::streams;
@@ -97,7 +96,7 @@ async fn open(
     let asked_every = app.limits.stall_time / 3;
     tokio::spawn(async move {
         let Ok(socket) = upgrade.await else { return };
-        let carried = carry(TokioIo::new(socket), device, stream, asked_every).await;
+        let carried = carry(socket, device, stream, asked_every).await;
         let (up, down, code) = (carried.up, carried.down, carried.reason);
         let request_id = &*caller.request_id;
         tracing::info!(request_id, emulator = %id, channel = channel.name(), up, down, code, "a stream has ended");

@@ -508,6 +508,8 @@ struct LogStream {
     _permit: OwnedSemaphorePermit,
 }
 
+impl ByteStream for LogStream {}
+
 impl AsyncRead for LogStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
