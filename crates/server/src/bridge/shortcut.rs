@@ -63,3 +63,49 @@ impl Shortcut {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+        let near = TcpStream::connect(listener.local_addr().expect("an address")).await.expect("a way");
+        (near, listener.accept().await.expect("its other end").0)
+    }
+
+    #[tokio::test]
+    async fn everything_arrives_in_order_however_slowly_it_is_read() {
+        let ((mut speaker, source), (target, mut listener)) = (pair().await, pair().await);
+        let content: Vec<u8> =
+            (0..5_000_000u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let said = content.clone();
+        let speaking = tokio::spawn(async move { speaker.write_all(&said).await });
+        let shortcut = Shortcut::open(source.as_fd(), target.as_fd()).expect("a shortcut");
+        let passing = tokio::spawn(async move {
+            let mut pieces = Vec::new();
+            while let Ok(taken @ 1..) = shortcut.take().await {
+                pieces.push(taken);
+                shortcut.give(b"<>", taken).await.expect("given");
+            }
+            pieces
+        });
+
+        // So long that everything on the way is full.
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        drop((source, target));
+        let mut heard = Vec::new();
+        listener.read_to_end(&mut heard).await.expect("heard");
+
+        speaking.await.expect("a speaker").expect("everything said");
+        let (mut heard, mut content) = (&heard[..], &content[..]);
+        for piece in passing.await.expect("pieces") {
+            assert!(heard[..2] == *b"<>" && heard[2..2 + piece] == content[..piece]);
+            (heard, content) = (&heard[2 + piece..], &content[piece..]);
+        }
+        assert!(heard.is_empty() && content.is_empty());
+    }
+}
