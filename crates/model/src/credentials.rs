@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::Timestamp;
+use crate::ci::JobContext;
 use crate::tenants::TenantId;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct Credential {
     pub ceiling: Ceiling,
     /// The only tenant whose things it opens; none for one that goes wherever its holder may.
     pub tenant: Option<TenantId>,
+    /// What the issuer proves of the job that it was given to; only a job's credential has it.
+    pub job: Option<Box<JobContext>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -117,6 +120,7 @@ impl Credential {
             authenticated_at: None,
             ceiling: Ceiling::Everything,
             tenant: None,
+            job: None,
         }
     }
 
