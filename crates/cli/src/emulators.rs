@@ -409,8 +409,7 @@ async fn create_many(spec: &EmulatorSpec, client: &Client, output: Output) -> Re
     output.list(&batch, &made)?;
     let refused: Vec<&EmulatorResult> = batch.items.iter().filter(|item| item.emulator.is_none()).collect();
     let Some(first) = refused.first().and_then(|item| item.problem.as_ref()) else { return Ok(()) };
-    let message =
-        format!("{} of {} were not made. {}", refused.len(), batch.items.len(), first.message);
+    let message = format!("{} of {} were not made. {}", refused.len(), batch.items.len(), first.message);
     Err(Failure::NotReached(output::printable(&message)))
 }
 
