@@ -482,12 +482,19 @@ async fn delete(wanted: &Delete, client: &Client, output: Output) -> Result<(), 
 
 /// The snapshot that was captured of it before it went, if one was asked for; fails where it could not be.
 pub async fn captured(id: &str, client: &Client) -> Result<Option<String>, Failure> {
-    let emulator = match client.get_emulator(id).await {
-        Ok(emulator) => emulator.value,
-        Err(client::Error::Refused(problem)) if problem.status == 404 => return Ok(None),
-        Err(error) => return Err(error.into()),
+    let capture = loop {
+        let emulator = match client.get_emulator(id).await {
+            Ok(emulator) => emulator.value,
+            Err(client::Error::Refused(problem)) if problem.status == 404 => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let Some(capture) = emulator.capture else { return Ok(None) };
+        if capture.state != EmulatorCaptureState::Capturing {
+            break capture;
+        }
+        // The device is gone, its disk is being sealed: a matter of moments.
+        tokio::time::sleep(Duration::from_millis(200)).await;
     };
-    let Some(capture) = emulator.capture else { return Ok(None) };
     match capture.state {
         EmulatorCaptureState::Failed => {
             let why = capture.problem.unwrap_or_default();

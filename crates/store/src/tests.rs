@@ -27,6 +27,7 @@ use crate::layers::{LayerState, NewLayer};
 use crate::leases::Lease;
 use crate::relations::Change;
 use crate::restore_points::{self, Fit};
+use crate::value::Value;
 use crate::{
     Error, Location, Store, args, audit, idempotency_keys, layers, leases, relations, snapshots, tenants,
     verifications,
@@ -1024,8 +1025,9 @@ async fn a_look_for_what_a_job_left_is_indexed() {
         statements(source).into_iter().filter(|text| text.starts_with("SELECT")).collect();
     assert_eq!(looks.len(), 4);
     for (look, index) in looks.iter().zip(["by_key", "by_ref", "by_age", "by_key"]) {
+        let values = vec![Value::Null; (1..9).filter(|number| look.contains(&format!("${number}"))).count()];
         let plan: Vec<(i64, i64, i64, String)> =
-            tx.rows(&format!("EXPLAIN QUERY PLAN {look}"), &[]).await.expect("a plan");
+            tx.rows(&format!("EXPLAIN QUERY PLAN {look}"), &values).await.expect("a plan");
         let steps: Vec<String> = plan.into_iter().map(|(_, _, _, step)| step).collect();
         let by =
             format!("USING INDEX restore_points_{index} (tenant=? AND device_type=? AND abi=? AND trust=?");
