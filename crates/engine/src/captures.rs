@@ -1,6 +1,7 @@
 //! Captures: a snapshot of a device is wanted, while the device goes on.
 
 use paddock_model::caller::Caller;
+use paddock_model::ci::Job;
 use paddock_model::emulators::{Action, Emulator, EmulatorId};
 use paddock_model::labels::Labels;
 use paddock_model::layers::{DiskId, LayerId};
@@ -37,13 +38,14 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: CaptureSpec) -> Resu
         return describe_one(engine, &mut tx, caller, earlier).await;
     }
     require_ready(engine, &mut tx, caller, &emulator).await?;
+    let job_trust = emulator.job.as_ref().map_or(Trust::Internal, Job::trust);
     let take = Take {
         name: spec.name,
         like: emulator.name.clone(),
         origin: Origin::Manual { emulator: emulator.id },
         group: spec.group,
-        // Whoever asks: what ran on a job's device is trusted no further than the job.
-        trust: emulator.job.as_ref().map_or(Trust::Internal, |job| job.trust().min(Trust::Internal)),
+        // What ran on a job's device is trusted no further than the job, and no further than who captures it.
+        trust: job_trust.min(caller.credential.trust()).min(Trust::Internal),
         labels: spec.labels,
     };
     let (snapshot, _) = begin(engine, &mut tx, caller, &emulator, take).await?;

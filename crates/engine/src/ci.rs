@@ -3,7 +3,7 @@
 use paddock_model::Result;
 use paddock_model::caller::Caller;
 use paddock_model::ci::{CapturePolicy, Ending, Job, JobContext, JobStatement, LastCapture, Outcome};
-use paddock_model::emulators::{Emulator, EmulatorId, Reason, Wanted};
+use paddock_model::emulators::{CAPTURING, Emulator, EmulatorId, Reason, Wanted};
 use paddock_model::error::Kind;
 use paddock_model::expected::Expected;
 use paddock_model::permissions::Relation;
@@ -18,8 +18,6 @@ use crate::captures::{self, Take};
 use crate::emulators::{find_to_change, update};
 use crate::{Engine, audit, permissions};
 
-/// What is said while a device waits for its last capture.
-const CAPTURING: &str = "capturing";
 const CAPTURE_FAILED: &str = "capture_failed";
 
 /// The job has ended: its device goes, once what the outcome asks for was captured or cannot be. Both are recorded in one
@@ -85,7 +83,8 @@ async fn capture_last(
         Err(error) => return Err(error),
     }
     let job = emulator.job.clone().unwrap_or_default();
-    let trust = job.trust();
+    // Who ends a device may have done anything to it before.
+    let trust = job.trust().min(caller.credential.trust());
     let context = job.context.unwrap_or_else(|| JobContext::stated(JobStatement::default()));
     let origin = context.origin(outcome, policy.key.clone());
     let take = Take {
@@ -131,13 +130,16 @@ pub(crate) async fn note(
         return Ok(false);
     };
     let (capture, reason) = match outcome {
-        Ok(()) => (LastCapture::Taken { snapshot: snapshot.clone() }, None),
+        Ok(()) => (LastCapture::Taken { snapshot: snapshot.clone() }, emulator.reason.clone()),
         Err(why) => {
             let message = format!("{snapshot} was not captured. {why}");
             let actor = Actor { request_id: "captures".to_owned(), ..Actor::default() };
             tell_failure(engine, tx, actor, &emulator, &message).await?;
-            let reason = Reason::new(CAPTURE_FAILED, &message);
-            (LastCapture::Failed { message }, Some(reason))
+            // The log of one that is gone is closed.
+            let gone = emulator.terminated_at.is_some();
+            let reason =
+                if gone { emulator.reason.clone() } else { Some(Reason::new(CAPTURE_FAILED, &message)) };
+            (LastCapture::Failed { message }, reason)
         }
     };
     let job = Job { ending: Some(Ending { capture, ..ending }), ..job };

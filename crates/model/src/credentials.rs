@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::Timestamp;
 use crate::ci::JobContext;
 use crate::tenants::TenantId;
+use crate::trust::Trust;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
@@ -122,6 +123,11 @@ impl Credential {
             tenant: None,
             job: None,
         }
+    }
+
+    /// How far what its holder does is believed: as far as any member, unless it is a job's.
+    pub fn trust(&self) -> Trust {
+        self.job.as_deref().map_or(Trust::Internal, JobContext::trust)
     }
 
     /// Whether this credential opens the relation on things of this type.

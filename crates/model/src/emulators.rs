@@ -232,6 +232,8 @@ pub enum Step {
 
 /// The code of a reason that a swap leaves behind.
 pub const SWAP_FAILED: &str = "swap_failed";
+/// The code of a reason that a device gives while it waits for its last capture.
+pub const CAPTURING: &str = "capturing";
 const CAPTURE_LOOKED_AT: Duration = Duration::from_secs(10);
 
 impl Emulator {
@@ -473,7 +475,9 @@ impl Emulator {
     /// From here on it may stand on another disk: what is being captured of it is done or given up.
     #[must_use]
     pub fn captured(self, disk: DiskId, now: Timestamp) -> Self {
-        Emulator { disk, capturing: None, unsettled: true, due_at: now, updated_at: now, ..self }
+        // That it waits for its capture is no reason any more.
+        let reason = self.reason.clone().filter(|reason| reason.code != CAPTURING);
+        Emulator { disk, capturing: None, reason, unsettled: true, due_at: now, updated_at: now, ..self }
     }
 
     /// Whether it is to go, but only when what its job asked for has been captured of it or was given up.

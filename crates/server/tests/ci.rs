@@ -457,6 +457,28 @@ async fn nothing_less_trusted_gets_into_a_job_by_any_key_name_or_swap() {
             }
             emulators::delete(engine, caller, device.id, &Expected::Any).await.expect("an end");
         }
+        // What a protected job started and somebody else ends is trusted no further than they are.
+        let admin = paddock_engine::users::first_admin(engine).await.expect("the admin").id.to_string();
+        let member = Caller {
+            credential: Arc::new(Credential::new(CredentialKind::AccessToken)),
+            ..job_of(&admin, &jobs.tenant, true, false)
+        };
+        for (caller, trust) in [(&callers[1].2, "untrusted"), (&member, "internal")] {
+            let spec = EmulatorSpec {
+                tenant: TenantId::parse(&jobs.tenant),
+                capture: capture(),
+                ..EmulatorSpec::default()
+            };
+            let made = emulators::create(engine, &callers[0].2, spec).await.expect("a device");
+            jobs.world.until(&made.id.to_string(), "running").await;
+            ci::finish(engine, caller, made.id, Outcome::Success, &Expected::Any).await.expect("an end");
+            let name = jobs.read(&made.id.to_string()).await["capture"]["snapshot"]
+                .as_str()
+                .expect("a name")
+                .to_owned();
+            let seen = jobs.world.until_snapshot(&name, "ready").await;
+            assert_eq!(seen["trust"], trust);
+        }
         // What a token proves is not talked away.
         let spec = EmulatorSpec {
             tenant: TenantId::parse(&jobs.tenant),

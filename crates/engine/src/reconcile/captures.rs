@@ -227,9 +227,9 @@ async fn condemn(engine: &Engine, devices: &Devices, capture: &Capture, error: D
     layers::set_state(&mut tx, capture.layer, LayerState::Quarantined).await?;
     disks::delete(&mut tx, capture.from).await?;
     captures::delete(&mut tx, &capture.snapshot).await?;
+    ci::note(engine, &mut tx, capture.emulator, &capture.snapshot, Err(&error.message)).await?;
     if let Some(snapshot) = creating(&mut tx, capture).await? {
         let fault = Some((error.code, error.message.as_str()));
-        ci::note(engine, &mut tx, capture.emulator, &capture.snapshot, Err(&error.message)).await?;
         settle(engine, &mut tx, &snapshot, SnapshotState::Faulted, fault).await?;
     }
     engine.commit(tx).await
