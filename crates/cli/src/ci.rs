@@ -152,7 +152,11 @@ async fn start(wanted: Start, client: &Client, output: Output) -> Result<(), Fai
         name: ci.job_id.as_ref().map(|job| format!("job-{job}")),
         snapshot,
         restore,
-        capture: (!nothing).then(|| CaptureSpec { when: wanted.capture, key, labels: Some(Labels(labels)) }),
+        capture: (!nothing).then_some(CaptureSpec {
+            when: wanted.capture,
+            key,
+            labels: Some(Labels(labels)),
+        }),
         ci: (ci != CiSpec::default()).then_some(ci),
         device_type: Some(wanted.device_type),
         expires_in_seconds: Some(wanted.ttl),

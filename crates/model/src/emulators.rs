@@ -687,7 +687,7 @@ mod tests {
     #[test]
     fn a_device_that_its_job_has_captured_last_goes_when_that_is_over() {
         let now = at(20);
-        let slug = |name| Slug::parse(name).expect("a name");
+        let slug = |name: &str| Slug::parse(name).expect("a name");
         let ended = |capture| Job {
             context: None,
             restored: None,
