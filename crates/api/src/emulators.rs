@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::ci::{CaptureSpec, CiSpec, EmulatorCapture, EmulatorCi, EmulatorRestore, RestoreSpec};
 use crate::labels::Labels;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -208,6 +209,15 @@ pub struct Emulator {
     pub serial: String,
     pub labels: Labels,
     pub endpoints: EmulatorEndpoints,
+    /// What it was started from, where that was looked for.
+    #[schema(required)]
+    pub restore: Option<EmulatorRestore>,
+    /// What is captured of it when its job ends.
+    #[schema(required)]
+    pub capture: Option<EmulatorCapture>,
+    /// The job that it is for.
+    #[schema(required)]
+    pub ci: Option<EmulatorCi>,
     /// Only where one emulator is read, and it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -261,7 +271,7 @@ pub struct IdentitySpec {
 }
 
 /// An emulator to be deployed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EmulatorSpec {
     /// May be left out if you have one tenant, or name it in X-Paddock-Tenant.
@@ -292,6 +302,22 @@ pub struct EmulatorSpec {
         nullable = false
     )]
     pub snapshot: Option<String>,
+    /// Look for what a job has captured, instead of naming a snapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub restore: Option<RestoreSpec>,
+    /// What is captured of it when its job ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub capture: Option<CaptureSpec>,
+    /// The job that it is for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub ci: Option<CiSpec>,
+    /// As many of one snapshot, each with its own result; the answer is then a list, and where a name is given a number is added to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 100, examples(4), nullable = false)]
+    pub count: Option<u32>,
     /// Which root is taken where no snapshot is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]

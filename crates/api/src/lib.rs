@@ -3,6 +3,7 @@
 pub mod admins;
 pub mod api_keys;
 pub mod audit;
+pub mod ci;
 pub mod emulators;
 pub mod frames;
 pub mod grants;

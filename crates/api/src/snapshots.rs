@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use crate::ci::JobOutcome;
 use crate::emulators::DeviceType;
 use crate::labels::Labels;
 
@@ -24,6 +25,8 @@ pub enum OriginKind {
     Import,
     /// Captured from a device because somebody asked for it.
     Manual,
+    /// Captured from a job's device when the job ended.
+    Ci,
 }
 
 /// Where a snapshot comes from.
@@ -40,6 +43,35 @@ pub struct SnapshotOrigin {
         nullable = false
     )]
     pub emulator_id: Option<String>,
+    /// Only of a job's, as all that follow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f]+$", examples("acme/app"), nullable = false)]
+    pub project: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f]+$", examples("main"), nullable = false)]
+    pub r#ref: Option<String>,
+    /// True only where the job's token proved it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub ref_protected: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f]+$", nullable = false)]
+    pub commit: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f]+$", examples("48151623"), nullable = false)]
+    pub job_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub job_status: Option<JobOutcome>,
+    /// The key under which it is found again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(
+        max_length = 512,
+        pattern = "^[^\\x00-\\x1f\\x7f]+$",
+        examples("acme/app main phone"),
+        nullable = false
+    )]
+    pub key: Option<String>,
 }
 
 /// How far a snapshot's content is to be believed.

@@ -11,6 +11,7 @@ use crate::failure::Failure;
 
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 const TOKEN: &str = "PADDOCK_TOKEN";
+const JOB_TOKEN: &str = "CI_JOB_TOKEN";
 
 #[derive(Args)]
 #[command(next_help_heading = "Global options")]
@@ -67,7 +68,11 @@ impl Connection {
                 Ok(text) => Some(text),
                 Err(error) => return Err(Failure::Usage(format!("cannot read {}: {error}", file.display()))),
             },
-            (None, None) => std::env::var(TOKEN).ok(),
+            // A pipeline's own token goes after ours; one that leaves a variable empty has none.
+            (None, None) => {
+                let given = |name| std::env::var(name).ok().filter(|token: &String| !token.trim().is_empty());
+                given(TOKEN).or_else(|| given(JOB_TOKEN))
+            }
         };
         Ok(token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty()))
     }

@@ -4,6 +4,9 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use paddock_api::ci::{
+    CaptureSpec, CaptureWhen, DeleteEmulator, EmulatorCaptureState, EmulatorResult, JobOutcome, RestoreSpec,
+};
 use paddock_api::client::{self, Client};
 use paddock_api::emulators::{
     ConditionStatus, DeviceType, Emulator, EmulatorSpec, EmulatorStatus, EmulatorStatusReport, IdentityMode,
@@ -46,6 +49,8 @@ Examples:
   paddock emulator create --tenant acme --device-type automotive --name maps-nightly --label team=maps
   paddock emulator create --tenant acme --snapshot paddock-phone-3fe30cce5940 --expires-in 1h --idle-timeout 10m
   paddock emulator create --tenant acme --keep-identity 'test car 7'      always the same device
+  paddock emulator create --tenant acme --restore-key 'app main' --fallback-key 'app *' --capture success
+  paddock emulator create --tenant acme --snapshot with-maps-installed --count 8
   id=$(paddock emulator create --wait 120)      into a pipe or a variable goes only the id
 
 With --wait the exit code is 1 where it does not come up, or not in time; it is there all the same, and its id is \
@@ -86,6 +91,7 @@ Examples:
   paddock emulator delete maps-nightly                asks you first
   paddock emulator delete maps-nightly --dry-run      shows what would go, and deletes nothing
   paddock emulator delete maps-nightly --yes --wait   for scripts; until it is gone
+  paddock emulator delete maps-nightly --yes --outcome success      captures it first, if it was created so
 
 Its disk goes with it.";
 
@@ -152,6 +158,24 @@ pub struct Create {
     /// The snapshot that it boots from [default: the newest deployable promoted root]
     #[arg(long, value_name = "NAME")]
     snapshot: Option<String>,
+    /// Start from the newest capture under this key, instead of a snapshot that is named
+    #[arg(long, value_name = "KEY", conflicts_with = "snapshot")]
+    restore_key: Option<String>,
+    /// Key to look for where there is none under the first; one that ends in * stands for all that begin so. May be given up to five times
+    #[arg(long = "fallback-key", value_name = "KEY", requires = "restore_key")]
+    fallback_keys: Vec<String>,
+    /// Do not start from a root where no key is found
+    #[arg(long, requires = "restore_key")]
+    restore_required: bool,
+    /// Capture it when it is deleted with this outcome of its job
+    #[arg(long, value_name = "WHEN", value_parser = one_of::<CaptureWhen>(CAPTURES))]
+    capture: Option<CaptureWhen>,
+    /// Key under which the capture is found again [default: the one to restore]
+    #[arg(long, value_name = "KEY", requires = "capture")]
+    capture_key: Option<String>,
+    /// Make so many of the same snapshot
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=100), conflicts_with_all = ["wait", "keep_identity"])]
+    count: Option<u32>,
     /// Which kind of device to take where no snapshot is named
     #[arg(long, value_name = "TYPE", value_parser = one_of::<DeviceType>(DEVICE_TYPES))]
     device_type: Option<DeviceType>,
@@ -222,10 +246,16 @@ pub struct Delete {
     emulator: String,
     #[command(flatten)]
     removal: Removal,
+    /// How its job ended; what it was created to have captured then is captured first
+    #[arg(long, value_name = "OUTCOME", value_parser = one_of::<JobOutcome>(OUTCOMES))]
+    outcome: Option<JobOutcome>,
     /// Wait until it is gone, or so many seconds at most
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, value_parser = patience)]
     wait: Option<Option<u64>>,
 }
+
+pub const OUTCOMES: &[&str] = &["success", "failure"];
+pub const CAPTURES: &[&str] = &["never", "success", "failure", "always"];
 
 const STATUSES: &[&str] = &[
     "provisioning",
@@ -339,12 +369,23 @@ async fn create(wanted: Create, client: &Client, output: Output) -> Result<(), F
         tenant_id: tenants::optional_id(tenant, client).await?,
         name: wanted.name,
         snapshot: wanted.snapshot,
+        restore: wanted.restore_key.map(|key| RestoreSpec {
+            key,
+            fallback_keys: (!wanted.fallback_keys.is_empty()).then_some(wanted.fallback_keys),
+            required: wanted.restore_required.then_some(true),
+        }),
+        capture: wanted.capture.map(|when| CaptureSpec { when, key: wanted.capture_key, labels: None }),
+        ci: None,
+        count: wanted.count,
         device_type: wanted.device_type,
         labels: (!wanted.labels.is_empty()).then(|| Labels(wanted.labels.into_iter().collect())),
         identity,
         expires_in_seconds: wanted.expires_in,
         idle_timeout_seconds: wanted.idle_timeout,
     };
+    if spec.count.is_some() {
+        return create_many(&spec, client, output).await;
+    }
     let emulator = client.create_emulator(&spec).await?.value;
     let id = emulator.id.clone();
     let Some(limit) = wanted.wait else {
@@ -359,6 +400,17 @@ async fn create(wanted: Create, client: &Client, output: Output) -> Result<(), F
     outcome?;
     next_step(&emulator, output);
     Ok(())
+}
+
+/// Shows those that were made; fails where some were not.
+async fn create_many(spec: &EmulatorSpec, client: &Client, output: Output) -> Result<(), Failure> {
+    let batch = client.create_emulators(spec).await?;
+    let made: Vec<Emulator> = batch.items.iter().filter_map(|item| item.emulator.clone()).collect();
+    output.list(&batch, &made)?;
+    let refused: Vec<&EmulatorResult> = batch.items.iter().filter(|item| item.emulator.is_none()).collect();
+    let Some(first) = refused.first().and_then(|item| item.problem.as_ref()) else { return Ok(()) };
+    let message = format!("{} of {} were not made. {}", refused.len(), batch.items.len(), first.message);
+    Err(Failure::NotReached(output::printable(&message)))
 }
 
 async fn status(wanted: &Status, client: &Client, output: Output) -> Result<(), Failure> {
@@ -412,7 +464,7 @@ async fn delete(wanted: &Delete, client: &Client, output: Output) -> Result<(), 
         return output.one(&emulator);
     }
     // Its version changes with every step that it takes by itself, so that none is named here.
-    client.delete_emulator(&id, None).await?;
+    client.delete_emulator(&id, &DeleteEmulator { outcome: wanted.outcome }, None).await?;
     let Some(limit) = wanted.wait else {
         output::notice(&format!("Deleting {what}."));
         return Ok(());
@@ -425,11 +477,40 @@ async fn delete(wanted: &Delete, client: &Client, output: Output) -> Result<(), 
         Ok(report) => return Err(not_reached(&id, "gone", &report)),
     }
     output::notice(&format!("Deleted {what}."));
-    Ok(())
+    captured(&id, client).await.map(drop)
+}
+
+/// The snapshot that was captured of it before it went, if one was asked for; fails where it could not be.
+pub async fn captured(id: &str, client: &Client) -> Result<Option<String>, Failure> {
+    let capture = loop {
+        let emulator = match client.get_emulator(id).await {
+            Ok(emulator) => emulator.value,
+            Err(client::Error::Refused(problem)) if problem.status == 404 => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let Some(capture) = emulator.capture else { return Ok(None) };
+        if capture.state != EmulatorCaptureState::Capturing {
+            break capture;
+        }
+        // The device is gone, its disk is being sealed: a matter of moments.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    match capture.state {
+        EmulatorCaptureState::Failed => {
+            let why = capture.problem.unwrap_or_default();
+            Err(Failure::NotReached(output::printable(&format!("Nothing was captured. {why}"))))
+        }
+        EmulatorCaptureState::Capturing | EmulatorCaptureState::Captured => {
+            let name = capture.snapshot.unwrap_or_default();
+            output::notice(&output::printable(&format!("Captured {name}.")));
+            Ok(Some(name))
+        }
+        EmulatorCaptureState::Pending | EmulatorCaptureState::NotAsked => Ok(None),
+    }
 }
 
 /// Waits until it is up. It exists in any case, and is shown as it is then.
-async fn come_up(
+pub async fn come_up(
     emulator: Emulator,
     limit: Option<u64>,
     client: &Client,
@@ -447,7 +528,7 @@ async fn come_up(
 }
 
 /// Waits while it comes up or goes, and tells the user how far it is; returns where it is at the end.
-async fn settled(
+pub async fn settled(
     id: &str,
     limit: Option<u64>,
     client: &Client,
@@ -486,7 +567,7 @@ const fn is_on_the_way(status: EmulatorStatus) -> bool {
     )
 }
 
-fn not_reached(id: &str, wanted: &str, report: &EmulatorStatusReport) -> Failure {
+pub fn not_reached(id: &str, wanted: &str, report: &EmulatorStatusReport) -> Failure {
     let why = report.status_reason.as_ref().map(|reason| format!(" {}", reason.message)).unwrap_or_default();
     let status = word(&report.status);
     if is_on_the_way(report.status) {
@@ -504,7 +585,7 @@ fn next_step(emulator: &Emulator, output: Output) {
 }
 
 /// Where ADB answers, as `adb connect` takes it.
-fn adb(emulator: &Emulator) -> Option<String> {
+pub fn adb(emulator: &Emulator) -> Option<String> {
     emulator.endpoints.adb.as_ref().map(|adb| format!("{}:{}", adb.host, adb.port))
 }
 

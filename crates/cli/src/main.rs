@@ -14,6 +14,7 @@ mod api;
 mod api_keys;
 mod audit;
 mod auth;
+mod ci;
 mod confirmation;
 mod connection;
 mod credentials;
@@ -93,6 +94,9 @@ enum Noun {
     /// Snapshots: what emulators boot from
     #[command(visible_alias = "snapshots", subcommand, after_help = snapshots::EXAMPLES)]
     Snapshot(snapshots::Verb),
+    /// CI: start a job's device warm, and leave something for the next
+    #[command(subcommand, after_help = ci::EXAMPLES)]
+    Ci(ci::Verb),
     /// Retention policies: which snapshots are kept
     #[command(visible_alias = "retention-policies", subcommand, after_help = retention_policies::EXAMPLES)]
     RetentionPolicy(retention_policies::Verb),
@@ -168,6 +172,7 @@ fn carry_out(line: CommandLine, output: Output) -> Result<(), Failure> {
             Noun::Member(verb) => members::run(verb, &client, output).await,
             Noun::Emulator(verb) => emulators::run(verb, &line.connection, &client, output).await,
             Noun::Snapshot(verb) => snapshots::run(verb, &client, output).await,
+            Noun::Ci(verb) => ci::run(verb, &client, output).await,
             Noun::RetentionPolicy(verb) => retention_policies::run(verb, &client, output).await,
             Noun::Group(verb) => groups::run(verb, &client, output).await,
             Noun::Grant(verb) => grants::run(verb, &client, output).await,

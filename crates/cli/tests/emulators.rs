@@ -142,3 +142,82 @@ fn a_snapshot_is_listed_and_shown() {
     assert_eq!((&one["name"], &one["android"]["deviceType"]), (&json!(snapshot), &json!("phone")));
     world.run(&["snapshot", "get", "absent"]).expect(EXIT_NOT_FOUND);
 }
+
+#[test]
+fn a_job_starts_its_device_and_leaves_something_for_the_next() {
+    let (world, root) = world();
+    world.create(&["acme"]);
+    let file = world.data().join("paddock.env");
+    let file = file.to_str().expect("text");
+    let ci = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let mut command = world.paddock(&[&["ci"], arguments].concat());
+        command.envs([
+            ("PADDOCK_TENANT", "acme"),
+            ("CI_PROJECT_PATH", "acme/app"),
+            ("CI_COMMIT_REF_NAME", "main"),
+        ]);
+        outcome(command.envs(variables.iter().copied()))
+    };
+    let value = |outcome: &Outcome, name: &str| {
+        let line = outcome.stdout.lines().find_map(|line| line.strip_prefix(&format!("{name}=")));
+        line.unwrap_or_else(|| panic!("{outcome:?}")).to_owned()
+    };
+    let capture = [("PADDOCK_SNAPSHOT_CAPTURE", "success"), ("PADDOCK_SNAPSHOT_LABELS", "team=maps")];
+
+    let first = ci(&["start", "--env-file", file], &capture).expect(EXIT_DONE);
+    assert_eq!(value(&first, "PADDOCK_SNAPSHOT_HIT"), "root");
+    assert_eq!(value(&first, "PADDOCK_SNAPSHOT_RESTORED"), root);
+    assert_eq!(std::fs::read_to_string(file).expect("a file"), first.stdout);
+    let id = value(&first, "PADDOCK_EMULATOR_ID");
+    let up = emulator(&world, &id);
+    let address = format!("{}:5555", up["endpoints"]["adb"]["host"].as_str().expect("an address"));
+    assert_eq!((&up["status"], value(&first, "PADDOCK_ADB_SERIAL")), (&json!("running"), address));
+    assert_eq!(up["capture"]["key"], "acme/app main phone");
+    ci(&["finish", "--emulator", &id], &[]).expect(EXIT_USAGE).says_only("--outcome");
+    let ended =
+        ci(&["finish"], &[("PADDOCK_EMULATOR_ID", &id), ("CI_JOB_STATUS", "success")]).expect(EXIT_DONE);
+    let name = value(&ended, "PADDOCK_SNAPSHOT_CAPTURED");
+    world.run(&["snapshot", "verify", &name, "--wait"]);
+    let left = world.run(&["snapshot", "get", &name, "-o", "json"]).expect(EXIT_DONE).json();
+    assert_eq!((&left["state"], &left["labels"]), (&json!("ready"), &json!({ "team": "maps" })), "{left}");
+
+    let second = ci(&["start"], &[("PADDOCK_SNAPSHOT_RESTORE", "required")]).expect(EXIT_DONE);
+    assert_eq!(value(&second, "PADDOCK_SNAPSHOT_HIT"), "exact");
+    assert_eq!(value(&second, "PADDOCK_SNAPSHOT_RESTORED"), name);
+    let id = value(&second, "PADDOCK_EMULATOR_ID");
+    let ended = ci(&["finish", "--emulator", &id, "--outcome", "failure"], &[]).expect(EXIT_DONE);
+    assert_eq!(value(&ended, "PADDOCK_SNAPSHOT_CAPTURED"), "");
+    let missed = [("PADDOCK_SNAPSHOT_RESTORE", "required"), ("PADDOCK_SNAPSHOT_KEY", "other")];
+    ci(&["start"], &missed).expect(EXIT_CONFLICT).says_only("Nothing was captured");
+    let fallback =
+        [("PADDOCK_SNAPSHOT_KEY", "other"), ("PADDOCK_SNAPSHOT_FALLBACK_KEYS", "no such,acme/app *")];
+    let third = ci(&["start"], &fallback).expect(EXIT_DONE);
+    assert_eq!(value(&third, "PADDOCK_SNAPSHOT_HIT"), "fallback");
+    let off = ci(&["start"], &[("PADDOCK_SNAPSHOT_RESTORE", "off")]).expect(EXIT_DONE);
+    assert_eq!(
+        (value(&off, "PADDOCK_SNAPSHOT_HIT"), value(&off, "PADDOCK_SNAPSHOT_RESTORED")),
+        ("none".into(), String::new())
+    );
+}
+
+#[test]
+fn several_are_made_at_once() {
+    let (world, snapshot) = world();
+    world.create(&["acme"]);
+    let many = [
+        "emulator",
+        "create",
+        "--tenant",
+        "acme",
+        "--snapshot",
+        &snapshot,
+        "--name",
+        "shard",
+        "--count",
+        "3",
+    ];
+    let made = world.run(&[&many[..], &["-o", "json"]].concat()).expect(EXIT_DONE).json();
+    assert_eq!(made["items"].as_array().map(Vec::len), Some(3), "{made}");
+    assert_eq!(made["items"][2]["emulator"]["name"], "shard-3");
+    world.run(&[&many[..], &["--wait"]].concat()).expect(EXIT_USAGE);
+}

@@ -1,12 +1,13 @@
 //! Captures: a snapshot of a device is wanted, while the device goes on.
 
 use paddock_model::caller::Caller;
+use paddock_model::ci::Job;
 use paddock_model::emulators::{Action, Emulator, EmulatorId};
 use paddock_model::labels::Labels;
 use paddock_model::layers::{DiskId, LayerId};
 use paddock_model::permissions::Relation;
 use paddock_model::slug::Slug;
-use paddock_model::snapshots::{Origin, SnapshotState, Trust};
+use paddock_model::snapshots::{Origin, Snapshot, SnapshotState, Trust};
 use paddock_model::{Error, Result};
 use paddock_store::captures::{Capture, CaptureState};
 use paddock_store::disks::Disk;
@@ -29,7 +30,6 @@ pub struct CaptureSpec {
 
 /// Captures a device's disk without stopping it. When this returns the snapshot is wanted; a loop takes it.
 pub async fn create(engine: &Engine, caller: &Caller, spec: CaptureSpec) -> Result<Described> {
-    let devices = engine.devices()?;
     let now = engine.now();
     let mut tx = engine.store.begin().await?;
     let emulator = find_to_change(engine, &mut tx, caller, spec.emulator).await?;
@@ -37,33 +37,79 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: CaptureSpec) -> Resu
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
         return describe_one(engine, &mut tx, caller, earlier).await;
     }
-    require_action(&emulator, Action::Capture)?;
-    require_undisturbed(&emulator)?;
-    require_room(engine, &mut tx, caller, emulator.tenant).await?;
-    let from = disks::find(&mut tx, emulator.disk).await?;
+    require_ready(engine, &mut tx, caller, &emulator).await?;
+    let job_trust = emulator.job.as_ref().map_or(Trust::Internal, Job::trust);
+    let take = Take {
+        name: spec.name,
+        like: emulator.name.clone(),
+        origin: Origin::Manual { emulator: emulator.id },
+        group: spec.group,
+        // What ran on a job's device is trusted no further than the job, and no further than who captures it.
+        trust: job_trust.min(caller.credential.trust()).min(Trust::Internal),
+        labels: spec.labels,
+    };
+    let (snapshot, _) = begin(engine, &mut tx, caller, &emulator, take).await?;
+    snapshots::announce(engine, tx, caller, snapshot, json!({ "emulator": emulator.id })).await
+}
+
+/// What is to be taken of a device.
+pub(crate) struct Take {
+    pub name: Option<String>,
+    /// What it is called after where it has no name.
+    pub like: String,
+    pub origin: Origin,
+    pub group: Option<String>,
+    /// At most; no more than that of what the device was made of.
+    pub trust: Trust,
+    pub labels: Labels,
+}
+
+/// Refuses what cannot be captured now.
+pub(crate) async fn require_ready(
+    engine: &Engine,
+    tx: &mut Tx,
+    caller: &Caller,
+    emulator: &Emulator,
+) -> Result<()> {
+    require_action(emulator, Action::Capture)?;
+    require_undisturbed(emulator)?;
+    require_room(engine, tx, caller, emulator.tenant).await
+}
+
+/// Records that a device is to be captured; gives the snapshot, and the emulator as the capture holds it.
+pub(crate) async fn begin(
+    engine: &Engine,
+    tx: &mut Tx,
+    caller: &Caller,
+    emulator: &Emulator,
+    take: Take,
+) -> Result<(Snapshot, Emulator)> {
+    let devices = engine.devices()?;
+    let now = engine.now();
+    let from = disks::find(tx, emulator.disk).await?;
     let from = from.ok_or_else(|| Error::internal("an emulator's disk is not in the catalogue"))?;
-    let below = layers::find(&mut tx, from.layer).await?;
-    let source = snapshot_rows::find_any(&mut tx, &emulator.snapshot).await?;
+    let below = layers::find(tx, from.layer).await?;
+    let source = snapshot_rows::find_any(tx, &emulator.snapshot).await?;
     let source = source.ok_or_else(|| Error::internal("the source of a volume is gone"))?;
     let layer = LayerId::new(now, engine.random());
-    let name = snapshots::name(spec.name.as_deref(), &emulator.name, layer)?;
-    let parent = lineage(&mut tx, from.layer).await?;
+    let name = snapshots::name(take.name.as_deref(), &take.like, layer)?;
+    let parent = lineage(tx, from.layer).await?;
     let next = Disk { id: DiskId::new(now, engine.random()), layer, ..from.clone() };
     let bytes = NewLayer::new(layer, below, LayerState::Capturing);
-    layers::insert(&mut tx, &bytes, now).await?;
+    layers::insert(tx, &bytes, now).await?;
     let draft = Draft {
         name: name.clone(),
         tenant: emulator.tenant,
         parent,
         layer,
         image: source.image,
-        origin: Origin::Manual { emulator: emulator.id },
-        group: spec.group,
-        trust: source.trust.min(Trust::Internal),
-        labels: spec.labels,
+        origin: take.origin,
+        group: take.group,
+        trust: source.trust.min(take.trust),
+        labels: take.labels,
     };
-    let snapshot = snapshots::begin(engine, &mut tx, caller, draft).await?;
-    disks::insert(&mut tx, &next).await?;
+    let snapshot = snapshots::begin(engine, tx, caller, draft).await?;
+    disks::insert(tx, &next).await?;
     let wanted = Capture {
         snapshot: name.clone(),
         emulator: emulator.id,
@@ -76,10 +122,10 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: CaptureSpec) -> Resu
         failures: 0,
         reason: None,
     };
-    captures::insert(&mut tx, &wanted).await?;
+    captures::insert(tx, &wanted).await?;
     let held = Emulator { capturing: Some(name), active_at: now, ..emulator.clone() };
-    update(&mut tx, &emulator, held, now).await?;
-    snapshots::announce(engine, tx, caller, snapshot, json!({ "emulator": emulator.id })).await
+    let held = update(tx, emulator, held, now).await?;
+    Ok((snapshot, held))
 }
 
 /// The nearest snapshot below a layer, itself included: what comes next was derived from it.

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use paddock_model::caller::Caller;
+use paddock_model::ci::{CapturePolicy, Job, JobContext, JobStatement, RestoreSpec};
 use paddock_model::devices::{DeviceIdentity, DeviceState, DeviceType};
 use paddock_model::emulators::{
     Action, Cause, Emulator, EmulatorFilter, EmulatorId, Footing, IdentityMode, SLOTS, Seen, Status, Wanted,
     address_of, fresh, identity,
 };
-use paddock_model::error::{Kind, Problem};
+use paddock_model::error::{Fault, Kind, Problem};
 use paddock_model::expected::Expected;
 use paddock_model::labels::Labels;
 use paddock_model::layers::DiskId;
@@ -23,10 +24,12 @@ use paddock_store::disks::Disk;
 use paddock_store::tenant_usage::Usage;
 use paddock_store::{Tx, disks, emulators, logs, relations, slots, snapshots as snapshot_rows, tenant_usage};
 use ring::digest::{SHA256, digest};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::devices::Devices;
-use crate::{Engine, audit, idempotency_keys, permissions, snapshots, tenants};
+use crate::restore_points::Wish;
+use crate::{Engine, audit, idempotency_keys, permissions, restore_points, snapshots, tenants};
 
 /// What a caller may say about a new emulator.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,8 +37,14 @@ pub struct EmulatorSpec {
     pub tenant: Option<TenantId>,
     pub name: Option<String>,
     pub snapshot: Option<String>,
+    /// Instead of a snapshot: what to look for.
+    pub restore: Option<RestoreSpec>,
     pub device_type: Option<DeviceType>,
     pub labels: Labels,
+    /// What is captured of it when its job ends.
+    pub capture: Option<CapturePolicy>,
+    /// The job that it is for.
+    pub ci: Option<JobStatement>,
     pub identity: IdentityMode,
     pub expires_in: Option<Duration>,
     pub idle_timeout: Option<Duration>,
@@ -76,25 +85,178 @@ pub async fn inspect(engine: &Engine, emulator: &Emulator) -> Option<DeviceState
 
 /// Deploys an emulator. When this returns it is wanted; a loop brings it up.
 pub async fn create(engine: &Engine, caller: &Caller, spec: EmulatorSpec) -> Result<Emulator> {
-    let tenant = tenants::meant(engine, caller, spec.tenant).await?;
-    let devices = engine.devices()?;
-    let now = engine.now();
+    for _ in 1..ATTEMPTS {
+        let outcome = create_one(engine, caller, &spec).await;
+        if !was_overtaken(&spec, &outcome) {
+            return outcome;
+        }
+    }
+    create_one(engine, caller, &spec).await
+}
+
+async fn create_one(engine: &Engine, caller: &Caller, spec: &EmulatorSpec) -> Result<Emulator> {
+    let tenant = tenants::meant(engine, caller, spec.tenant).await?.id;
     let mut tx = engine.store.begin().await?;
     permissions::require(engine, caller, Relation::CanCreateEmulator, &tenant.object())?;
-    if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
+    if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, engine.now()).await? {
         return Ok(earlier);
     }
-    let named = spec.snapshot.as_deref();
-    let snapshot = snapshots::choose(engine, &mut tx, caller, tenant.id, named, spec.device_type).await?;
-    require_room(engine, &mut tx, caller, tenant.id).await?;
+    let plan = plan(engine, &mut tx, caller, tenant, spec).await?;
+    let emulator = deploy(engine, &mut tx, caller, &plan, spec.name.clone()).await?;
+    announce(engine, &mut tx, caller, &emulator).await?;
+    idempotency_keys::remember(&mut tx, caller, &emulator).await?;
+    engine.commit(tx).await?;
+    Ok(emulator)
+}
+
+/// What became of one of several emulators.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Made {
+    Emulator(Box<Emulator>),
+    /// Why there is none.
+    Refused(Problem),
+}
+
+/// Deploys several emulators from one snapshot, as many as the quotas allow. Where there is room for none, none is made.
+pub async fn create_many(
+    engine: &Engine,
+    caller: &Caller,
+    spec: EmulatorSpec,
+    count: u32,
+) -> Result<Vec<Made>> {
+    for _ in 1..ATTEMPTS {
+        let outcome = create_some(engine, caller, &spec, count).await;
+        if !was_overtaken(&spec, &outcome) {
+            return outcome;
+        }
+    }
+    create_some(engine, caller, &spec, count).await
+}
+
+async fn create_some(engine: &Engine, caller: &Caller, spec: &EmulatorSpec, count: u32) -> Result<Vec<Made>> {
+    let tenant = tenants::meant(engine, caller, spec.tenant).await?.id;
+    let mut tx = engine.store.begin().await?;
+    permissions::require(engine, caller, Relation::CanCreateEmulator, &tenant.object())?;
+    if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, engine.now()).await? {
+        return Ok(earlier);
+    }
+    let plan = plan(engine, &mut tx, caller, tenant, spec).await?;
+    let mut made = Vec::new();
+    let mut refused = None;
+    for number in 1..=count {
+        if refused.is_none() {
+            let name = spec.name.as_ref().map(|name| format!("{name}-{number}"));
+            match deploy(engine, &mut tx, caller, &plan, name).await {
+                Ok(emulator) => made.push(Made::Emulator(Box::new(emulator))),
+                // Of the first, and of what stands in the way of all of them, the request itself is told.
+                Err(error) if made.is_empty() || !matches!(error.code, "quota_exceeded" | "no_address") => {
+                    return Err(error);
+                }
+                Err(error) => {
+                    let problem = Problem { code: error.code.into(), message: error.detail.to_string() };
+                    refused = Some(problem);
+                }
+            }
+        }
+        // What one is refused, all that follow are.
+        made.extend(refused.clone().map(Made::Refused));
+    }
+    for made in &made {
+        if let Made::Emulator(emulator) = made {
+            announce(engine, &mut tx, caller, emulator).await?;
+        }
+    }
+    idempotency_keys::remember(&mut tx, caller, &made).await?;
+    engine.commit(tx).await?;
+    Ok(made)
+}
+
+/// Whether what was found for a job was deleted before it could be held: then there is something else to be found.
+fn was_overtaken<T>(spec: &EmulatorSpec, outcome: &Result<T>) -> bool {
+    spec.restore.is_some() && outcome.as_ref().is_err_and(|error| error.code == NOT_DEPLOYABLE)
+}
+
+/// So often in a row nobody is overtaken by accident.
+const ATTEMPTS: u32 = 5;
+const NOT_DEPLOYABLE: &str = "not_deployable";
+
+/// What is decided once, for however many emulators.
+struct Plan<'a> {
+    spec: &'a EmulatorSpec,
+    tenant: TenantId,
+    snapshot: Snapshot,
+    job: Option<Job>,
+}
+
+async fn plan<'a>(
+    engine: &Engine,
+    tx: &mut Tx,
+    caller: &Caller,
+    tenant: TenantId,
+    spec: &'a EmulatorSpec,
+) -> Result<Plan<'a>> {
+    let job = job(caller, spec)?;
+    let wish = Wish {
+        tenant,
+        named: spec.snapshot.as_deref(),
+        restore: spec.restore.as_ref(),
+        device_type: spec.device_type,
+        job: job.as_ref(),
+    };
+    let (snapshot, restored) = restore_points::choose(engine, tx, caller, &wish).await?;
+    require_room(engine, tx, caller, tenant).await?;
+    let job = job.map(|job| Job { restored, ..job });
+    Ok(Plan { spec, tenant, snapshot, job })
+}
+
+/// The job that an emulator is for, by the caller's credential and by what the caller says.
+fn job(caller: &Caller, spec: &EmulatorSpec) -> Result<Option<Job>> {
+    let proved = caller.credential.job.as_deref().cloned();
+    let context = match (proved, spec.ci.clone()) {
+        (Some(proved), Some(stated)) => Some(proved.with_statement(stated).map_err(contradictions)?),
+        (Some(proved), None) => Some(proved),
+        (None, stated) => stated.map(JobContext::stated),
+    };
+    let is_job = context.is_some() || spec.restore.is_some() || spec.capture.is_some();
+    Ok(is_job.then(|| Job { context, restored: None, capture: spec.capture.clone(), ending: None }))
+}
+
+fn contradictions(members: Vec<&'static str>) -> Error {
+    let fault = |member: &str| Fault {
+        pointer: format!("/ci/{member}"),
+        code: "contradicts_credential".into(),
+        message: "the job's token says otherwise; leave it out".to_owned(),
+    };
+    Error::invalid(members.into_iter().map(fault).collect())
+}
+
+/// Records one emulator. Where it is refused, nothing is left of it.
+async fn deploy(
+    engine: &Engine,
+    tx: &mut Tx,
+    caller: &Caller,
+    plan: &Plan<'_>,
+    name: Option<String>,
+) -> Result<Emulator> {
+    let Plan { spec, tenant, snapshot, job } = plan;
+    let devices = engine.devices()?;
+    let now = engine.now();
     let id = EmulatorId::new(now, engine.random());
-    let disk = clone_of(engine, &snapshot, id);
+    let disk = clone_of(engine, snapshot, id);
+    let slot = take_slot(tx, devices).await?;
+    let more = Usage { emulators: 1, memory_bytes: snapshot.image.memory_bytes, disk_bytes: 0 };
+    if let Err(error) = require_within_quota(devices, tenant_usage::add(tx, *tenant, more).await?) {
+        let less = Usage { emulators: -1, memory_bytes: -snapshot.image.memory_bytes, disk_bytes: 0 };
+        tenant_usage::add(tx, *tenant, less).await?;
+        slots::release(tx, slot, now).await?;
+        return Err(error);
+    }
     let emulator = Emulator {
         id,
-        tenant: tenant.id,
+        tenant: *tenant,
         owner: caller.subject.clone(),
-        name: spec.name.unwrap_or_else(|| format!("{}-{}", snapshot.name, &id.to_string()[26..])),
-        labels: spec.labels,
+        name: name.unwrap_or_else(|| format!("{}-{}", snapshot.name, &id.to_string()[26..])),
+        labels: spec.labels.clone(),
         device_type: snapshot.image.device_type,
         android_version: snapshot.image.android_version.clone(),
         memory_bytes: snapshot.image.memory_bytes,
@@ -106,8 +268,9 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: EmulatorSpec) -> Res
         previous: None,
         discarded: None,
         capturing: None,
+        job: job.clone(),
         identity: draw_identity(engine, &spec.identity, snapshot.image.device_type),
-        slot: Some(take_slot(&mut tx, devices).await?),
+        slot: Some(slot),
         wanted: Wanted::Running,
         incarnation: 1,
         cause: Cause::Deploy,
@@ -130,21 +293,21 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: EmulatorSpec) -> Res
         terminated_at: None,
         generation: 1,
     };
-    let more = Usage { emulators: 1, memory_bytes: emulator.memory_bytes, disk_bytes: 0 };
-    require_within_quota(devices, tenant_usage::add(&mut tx, tenant.id, more).await?)?;
-    take_clone(&mut tx, &snapshot, &disk).await?;
-    emulators::insert(&mut tx, &emulator).await?;
+    take_clone(tx, snapshot, &disk).await?;
+    emulators::insert(tx, &emulator).await?;
     if let Some(change) = Change::between(None, &emulator, now) {
-        logs::insert(&mut tx, &change).await?;
+        logs::insert(tx, &change).await?;
     }
-    let object = emulator.object();
-    relations::give(&mut tx, &object.given_to("tenant", Holder::One(tenant.object().thing())), now).await?;
-    relations::give(&mut tx, &object.given_to("owner", Holder::One(caller.subject.thing())), now).await?;
-    let details = json!({ "snapshot": snapshot.name, "name": emulator.name });
-    audit::record(engine, &mut tx, caller, "emulators.create", Some(tenant.id), object, details).await?;
-    idempotency_keys::remember(&mut tx, caller, &emulator).await?;
-    engine.commit(tx).await?;
     Ok(emulator)
+}
+
+/// Says whose it is. Relations come after all rows: two who take them in another order would wait for each other.
+async fn announce(engine: &Engine, tx: &mut Tx, caller: &Caller, emulator: &Emulator) -> Result<()> {
+    let (object, tenant, now) = (emulator.object(), emulator.tenant, engine.now());
+    relations::give(tx, &object.given_to("tenant", Holder::One(tenant.object().thing())), now).await?;
+    relations::give(tx, &object.given_to("owner", Holder::One(caller.subject.thing())), now).await?;
+    let details = json!({ "snapshot": emulator.snapshot, "name": emulator.name });
+    audit::record(engine, tx, caller, "emulators.create", Some(tenant), object, details).await
 }
 
 /// The same device once more, from its disk as it is: same id, same address.
@@ -202,6 +365,7 @@ pub async fn swap_snapshot(
         );
         return Err(Error::conflict("other_device_type", detail));
     }
+    restore_points::require_trust(emulator.job.as_ref(), &snapshot)?;
     require_undisturbed(&emulator)?;
     require_room(engine, &mut tx, caller, emulator.tenant).await?;
     let disk = clone_of(engine, &snapshot, id);
@@ -238,7 +402,7 @@ fn clone_of(engine: &Engine, snapshot: &Snapshot, emulator: EmulatorId) -> Disk 
 async fn take_clone(tx: &mut Tx, snapshot: &Snapshot, disk: &Disk) -> Result<()> {
     if !snapshot_rows::record_use(tx, &snapshot.name, disk.created_at).await? {
         let detail = format!("The snapshot {} is being deleted. Choose another one.", snapshot.name);
-        return Err(Error::conflict("not_deployable", detail));
+        return Err(Error::conflict(NOT_DEPLOYABLE, detail));
     }
     Ok(disks::insert(tx, disk).await?)
 }

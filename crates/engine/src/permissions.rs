@@ -215,7 +215,12 @@ fn limit(
     object: &Thing,
     now: Timestamp,
 ) -> Option<Limit> {
-    let elsewhere = credential.tenant.is_some_and(|tenant| owner_of(tuples, object) != Some(tenant));
+    // The platform's own snapshots are in no tenant, and everyone's.
+    let public = |owner: Option<TenantId>| owner.is_none() && &*object.kind == "snapshot";
+    let elsewhere = credential.tenant.is_some_and(|tenant| {
+        let owner = owner_of(tuples, object);
+        owner != Some(tenant) && !public(owner)
+    });
     if elsewhere { Some(Limit::Ceiling) } else { credential.limit(&object.kind, relation, now) }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use paddock_model::ci::Outcome;
 use paddock_model::layers::LayerId;
 use paddock_model::retention::{Candidate, Forest, Kept, Layer, Mode, Reasons, Rules};
 use paddock_model::retention_policies::{RetentionPolicy, in_force};
@@ -121,9 +122,8 @@ fn candidate(row: &Judged, known: Known) -> Candidate {
         use_count: row.use_count,
         last_used_at: row.last_used_at,
         trust: row.trust,
-        // No origin says so yet.
-        ref_protected: None,
-        job_succeeded: None,
+        ref_protected: row.origin.job().and_then(|job| job.ref_protected),
+        job_succeeded: row.origin.job().map(|job| job.outcome == Outcome::Success),
         children: 0,
         boot_ms: row.verified.as_ref().map(|boot| boot.duration_ms),
         depth: 0,

@@ -682,15 +682,28 @@ pub(crate) async fn choose(
         }
         return if snapshot.is_deployable() { Ok(snapshot) } else { Err(not_deployable(&snapshot)) };
     }
+    let root = roots(engine, tx, caller, tenant, device_type).await?.into_iter().next();
+    root.ok_or_else(no_deployable_root)
+}
+
+/// The deployable promoted roots that the caller may deploy in this tenant, newest first.
+pub(crate) async fn roots(
+    engine: &Engine,
+    tx: &mut Tx,
+    caller: &Caller,
+    tenant: TenantId,
+    device_type: Option<DeviceType>,
+) -> Result<Vec<Snapshot>> {
     let fits = |snapshot: &Snapshot| {
         snapshot.tenant.is_none_or(|owner| owner == tenant)
             && may_be_default(engine, caller, device_type, snapshot)
     };
-    let root = snapshots::newest_roots(tx).await?.into_iter().find(fits);
-    root.ok_or_else(|| {
-        let detail = "There is no promoted root to deploy. Name a snapshot, or promote one.";
-        Error::new(Kind::Conflict, "no_deployable_root", detail)
-    })
+    Ok(snapshots::newest_roots(tx).await?.into_iter().filter(fits).collect())
+}
+
+pub(crate) fn no_deployable_root() -> Error {
+    let detail = "There is no promoted root to deploy. Name a snapshot, or promote one.";
+    Error::new(Kind::Conflict, "no_deployable_root", detail)
 }
 
 fn not_deployable(snapshot: &Snapshot) -> Error {

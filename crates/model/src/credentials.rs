@@ -6,7 +6,9 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::Timestamp;
+use crate::ci::JobContext;
 use crate::tenants::TenantId;
+use crate::trust::Trust;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
@@ -23,6 +25,8 @@ pub struct Credential {
     pub ceiling: Ceiling,
     /// The only tenant whose things it opens; none for one that goes wherever its holder may.
     pub tenant: Option<TenantId>,
+    /// What the issuer proves of the job that it was given to; only a job's credential has it.
+    pub job: Option<Box<JobContext>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -117,7 +121,13 @@ impl Credential {
             authenticated_at: None,
             ceiling: Ceiling::Everything,
             tenant: None,
+            job: None,
         }
+    }
+
+    /// How far what its holder does is believed: as far as any member, unless it is a job's.
+    pub fn trust(&self) -> Trust {
+        self.job.as_deref().map_or(Trust::Internal, JobContext::trust)
     }
 
     /// Whether this credential opens the relation on things of this type.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
+use crate::ci::{Ending, Job};
 use crate::devices::{DeviceIdentity, DeviceType, NOT_STARTED, Observed, Phase};
 use crate::labels::{LabelSelector, Labels};
 use crate::layers::DiskId;
@@ -153,6 +154,8 @@ pub struct Emulator {
     pub discarded: Option<DiskId>,
     /// The snapshot that is being captured of it; until then its disk is neither made, used nor removed anew.
     pub capturing: Option<Slug>,
+    /// The job that it was started for.
+    pub job: Option<Job>,
     pub identity: DeviceIdentity,
     /// Which of the loopback addresses is its own; none once it is gone.
     pub slot: Option<i64>,
@@ -229,6 +232,8 @@ pub enum Step {
 
 /// The code of a reason that a swap leaves behind.
 pub const SWAP_FAILED: &str = "swap_failed";
+/// The code of a reason that a device gives while it waits for its last capture.
+pub const CAPTURING: &str = "capturing";
 const CAPTURE_LOOKED_AT: Duration = Duration::from_secs(10);
 
 impl Emulator {
@@ -260,6 +265,9 @@ impl Emulator {
 
     /// From what is wanted and what is, without looking anywhere else. Time in which nobody watched is no time to boot.
     pub fn next_step(&self, boot_deadline: Duration, watched_since: Timestamp, now: Timestamp) -> Step {
+        if self.is_captured_last() {
+            return Step::Wait(now + CAPTURE_LOOKED_AT);
+        }
         let started = self.started_at.unwrap_or(self.updated_at);
         let step = self.step(boot_deadline, started.max(watched_since) + boot_deadline, now);
         let touches_a_disk = matches!(
@@ -467,7 +475,15 @@ impl Emulator {
     /// From here on it may stand on another disk: what is being captured of it is done or given up.
     #[must_use]
     pub fn captured(self, disk: DiskId, now: Timestamp) -> Self {
-        Emulator { disk, capturing: None, unsettled: true, due_at: now, updated_at: now, ..self }
+        // That it waits for its capture is no reason any more.
+        let reason = self.reason.clone().filter(|reason| reason.code != CAPTURING);
+        Emulator { disk, capturing: None, reason, unsettled: true, due_at: now, updated_at: now, ..self }
+    }
+
+    /// Whether it is to go, but only when what its job asked for has been captured of it or was given up.
+    pub fn is_captured_last(&self) -> bool {
+        let awaited = self.job.as_ref().and_then(|job| job.ending.as_ref()).and_then(Ending::awaited);
+        self.wanted == Wanted::Gone && awaited.is_some() && awaited == self.capturing.as_ref()
     }
 
     pub fn object(&self) -> Object {
@@ -580,6 +596,7 @@ pub struct EmulatorFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ci::{LastCapture, Outcome};
 
     const BOOT: Duration = Duration::from_secs(120);
 
@@ -606,6 +623,7 @@ mod tests {
             previous: None,
             discarded: None,
             capturing: None,
+            job: None,
             identity: identity(&[0; 32], &[0; 32], DeviceType::Phone),
             slot: Some(1),
             wanted: Wanted::Running,
@@ -662,6 +680,41 @@ mod tests {
             ("it does not answer and nobody minds", seen(capturing(), Seen::Silent), Step::Settle),
             ("the capture is over", running().restarted(now), Step::Start),
         ] {
+            assert_eq!(emulator.next_step(BOOT, at(0), now), step, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_its_job_has_captured_last_goes_when_that_is_over() {
+        let now = at(20);
+        let slug = |name: &str| Slug::parse(name).expect("a name");
+        let ended = |capture| Job {
+            context: None,
+            restored: None,
+            capture: None,
+            ending: Some(Ending { outcome: Outcome::Success, capture }),
+        };
+        let going = |capture, capturing: Option<&str>, seen| Emulator {
+            job: Some(ended(capture)),
+            capturing: capturing.map(slug),
+            seen,
+            ..running().removed(None, now)
+        };
+        let wanted = || LastCapture::Wanted { snapshot: slug("last") };
+        let taken = || LastCapture::Taken { snapshot: slug("last") };
+        let failed = || LastCapture::Failed { message: "It took too long.".to_owned() };
+        let held = Step::Wait(now + CAPTURE_LOOKED_AT);
+        for (what, emulator, step) in [
+            ("it is captured", going(wanted(), Some("last"), Seen::Ready), held.clone()),
+            ("it ends meanwhile", going(wanted(), Some("last"), Seen::Exited), held),
+            ("another capture holds it", going(wanted(), Some("other"), Seen::Ready), Step::Stop),
+            ("its disk is another one by now", going(wanted(), None, Seen::Ready), Step::Stop),
+            ("it was captured", going(taken(), None, Seen::Ready), Step::Stop),
+            ("it was captured and stopped", going(taken(), None, Seen::None), Step::RemoveDisk),
+            ("it was given up", going(failed(), None, Seen::Ready), Step::Stop),
+            ("nothing was asked for", going(LastCapture::NotAsked, None, Seen::Ready), Step::Stop),
+        ] {
+            assert_eq!(emulator.status(), Status::Terminating, "{what}");
             assert_eq!(emulator.next_step(BOOT, at(0), now), step, "{what}");
         }
     }

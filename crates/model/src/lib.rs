@@ -5,6 +5,7 @@ pub mod api_keys;
 pub mod audit;
 pub mod authorizations;
 pub mod caller;
+pub mod ci;
 pub mod credentials;
 pub mod device_authorizations;
 pub mod devices;
@@ -37,6 +38,7 @@ pub mod subjects;
 pub mod tenants;
 pub mod tickets;
 pub mod tokens;
+pub mod trust;
 pub mod users;
 
 pub use error::{Error, Result};

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::Timestamp;
+use crate::ci::JobOrigin;
 use crate::devices::{DeviceType, Image};
 use crate::drivers::emulator_hosts::Consistency;
 use crate::emulators::EmulatorId;
@@ -12,6 +13,7 @@ use crate::layers::LayerId;
 use crate::permissions::Object;
 use crate::slug::Slug;
 use crate::tenants::TenantId;
+pub use crate::trust::Trust;
 
 /// A snapshot as something that rights are held on: its name is its identifier.
 pub fn object(name: &Slug) -> Object {
@@ -98,30 +100,17 @@ pub enum Origin {
     Import { file: String },
     /// Captured from a device because somebody asked for it.
     Manual { emulator: EmulatorId },
+    /// Captured from a job's device when the job ended.
+    Ci { emulator: EmulatorId, job: JobOrigin },
 }
 
-/// How far a snapshot's content is to be believed: what ran before may have been anything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Trust {
-    Untrusted,
-    Internal,
-    Protected,
-}
-
-impl Trust {
-    pub const ALL: [Trust; 3] = [Trust::Untrusted, Trust::Internal, Trust::Protected];
-
-    pub const fn name(self) -> &'static str {
+impl Origin {
+    /// The job that it comes from, if it comes from one.
+    pub const fn job(&self) -> Option<&JobOrigin> {
         match self {
-            Trust::Untrusted => "untrusted",
-            Trust::Internal => "internal",
-            Trust::Protected => "protected",
+            Origin::Ci { job, .. } => Some(job),
+            Origin::Import { .. } | Origin::Manual { .. } => None,
         }
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        Trust::ALL.into_iter().find(|trust| trust.name() == text)
     }
 }
 

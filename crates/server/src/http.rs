@@ -4,6 +4,7 @@ pub mod admins;
 pub mod api_keys;
 pub mod audit;
 mod browser;
+mod ci;
 pub mod conventions;
 mod device;
 pub mod emulators;

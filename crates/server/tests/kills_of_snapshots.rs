@@ -152,6 +152,53 @@ async fn capturing_survives_a_kill_at_every_step_and_so_does_the_device() {
 }
 
 #[tokio::test]
+async fn a_job_that_ends_leaves_its_capture_and_no_device_whenever_the_daemon_is_killed() {
+    let data = Data::new();
+    let mut world = World::new(&data, &DEEP).await;
+    let images = layers(&data).len();
+    let adb = Adb::new();
+    world.kills.talk = true;
+    let (begun, mut kills) = (Instant::now(), 0);
+    for (round, steps) in steps_by(40).enumerate() {
+        let mut wanted = deploy(&world.tenant);
+        wanted.body.as_mut().expect("a body")["capture"] = json!({ "when": "always", "key": "job" });
+        let (made, _) = world.ask(i64::MAX, &wanted, Until::Status("running")).await;
+        let phone = Phone::read(&made);
+        world.made.insert(phone.id.clone());
+        adb.connect(&phone.address);
+        let text = format!("after {steps}");
+        adb.shell(&phone.address, &format!("echo {text} > /data/kept; sync"));
+        world.casualties = if round % 4 == 2 { Casualties::All } else { Casualties::None };
+        let end =
+            Act { method: "DELETE", path: format!("{EMULATORS}/{}?outcome=success", phone.id), body: None };
+        let (_, killed) = world.ask(steps, &end, Until::Status("terminated")).await;
+        kills += u32::from(killed);
+        world.yard.until(&phone.id, "terminated").await;
+        let started = Instant::now();
+        let capture = loop {
+            let gone = world.yard.call("GET", &format!("{EMULATORS}/{}", phone.id), None).await;
+            if gone["capture"]["state"] != "capturing" {
+                break gone["capture"].clone();
+            }
+            assert!(started.elapsed() < PATIENCE, "{gone}, {}", world.kills.last());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        assert_eq!(capture["state"], "captured", "{capture}, {}", world.kills.last());
+        let name = capture["snapshot"].as_str().expect("a name").to_owned();
+        settled(&mut world, &name, &["ready"]).await;
+        assert_eq!(content(&mut world, &adb, &name).await, text, "{}", world.kills.last());
+        drop_snapshot(&mut world, &name).await;
+        until_layers(&world, images).await;
+        world.is_clean().await;
+        if !killed {
+            println!("the end of a job has less than {steps} steps");
+            break;
+        }
+    }
+    println!("{kills} kills in {:?}", begun.elapsed());
+}
+
+#[tokio::test]
 async fn verifying_survives_a_kill_of_the_daemon_and_of_the_clone() {
     let data = Data::new();
     let mut world = World::new(&data, &DEEP).await;

@@ -20,13 +20,13 @@ use crate::{Result, Tx, args};
 
 const LIST: &str = "
     SELECT id, tenant, owner, name, labels, device_type, android_version, memory_bytes, cpus, snapshot, snapshot_parent,
-        image, disk, previous, discarded, capturing, identity, slot, wanted, incarnation, cause, phase, phase_incarnation, phase_since, disk_ready_at,
+        image, disk, previous, discarded, capturing, job, identity, slot, wanted, incarnation, cause, phase, phase_incarnation, phase_since, disk_ready_at,
         started_at, boot_duration_ms, failed_at, reason_code, reason_message, unsettled, due_at, failures, expires_at,
         idle_timeout_seconds, active_at, created_at, updated_at, terminated_at, generation FROM emulators";
 
 const FIND: &str = "
     SELECT id, tenant, owner, name, labels, device_type, android_version, memory_bytes, cpus, snapshot, snapshot_parent,
-        image, disk, previous, discarded, capturing, identity, slot, wanted, incarnation, cause, phase, phase_incarnation, phase_since, disk_ready_at,
+        image, disk, previous, discarded, capturing, job, identity, slot, wanted, incarnation, cause, phase, phase_incarnation, phase_since, disk_ready_at,
         started_at, boot_duration_ms, failed_at, reason_code, reason_message, unsettled, due_at, failures, expires_at,
         idle_timeout_seconds, active_at, created_at, updated_at, terminated_at, generation FROM emulators WHERE id = $1";
 
@@ -68,11 +68,11 @@ const RECORD_USE: &str = "
 
 const INSERT: &str = "
     INSERT INTO emulators (id, tenant, owner, name, labels, device_type, android_version, memory_bytes, cpus, snapshot,
-        snapshot_parent, image, disk, previous, discarded, capturing, identity, slot, wanted, incarnation, cause, phase, phase_incarnation, phase_since,
+        snapshot_parent, image, disk, previous, discarded, capturing, job, identity, slot, wanted, incarnation, cause, phase, phase_incarnation, phase_since,
         disk_ready_at, started_at, boot_duration_ms, failed_at, reason_code, reason_message, status, unsettled, due_at, failures,
         expires_at, idle_timeout_seconds, active_at, created_at, updated_at, terminated_at, generation)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25,
-        $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41)";
+        $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42)";
 
 /// Only where nobody has changed it since it was read.
 const UPDATE: &str = "
@@ -80,7 +80,7 @@ const UPDATE: &str = "
         disk_ready_at = $10, started_at = $11, boot_duration_ms = $12, failed_at = $13, reason_code = $14, reason_message = $15,
         status = $16, unsettled = $17, due_at = $18, failures = $19, expires_at = $20, active_at = $21, updated_at = $22,
         terminated_at = $23, generation = $24, snapshot = $25, snapshot_parent = $26, image = $27, android_version = $28,
-        disk = $29, previous = $30, discarded = $31, capturing = $32
+        disk = $29, previous = $30, discarded = $31, capturing = $32, job = $33
     WHERE id = $1 AND generation = $2";
 
 pub async fn list(
@@ -202,6 +202,7 @@ pub async fn insert(tx: &mut Tx, emulator: &Emulator) -> Result<()> {
         emulator.previous.as_ref().map(|previous| serde_json::json!(previous)),
         emulator.discarded,
         emulator.capturing.as_ref(),
+        emulator.job.as_ref().map(|job| serde_json::json!(job)),
         serde_json::json!(emulator.identity),
         emulator.slot,
         emulator.wanted.name(),
@@ -265,7 +266,8 @@ pub async fn update(tx: &mut Tx, before: &Emulator, after: &Emulator) -> Result<
         after.disk,
         after.previous.as_ref().map(|previous| serde_json::json!(previous)),
         after.discarded,
-        after.capturing.as_ref()
+        after.capturing.as_ref(),
+        after.job.as_ref().map(|job| serde_json::json!(job))
     ];
     tx.execute_one(UPDATE, args).await
 }
@@ -339,6 +341,7 @@ impl FromRow for Emulator {
             previous: row.take_optional_json()?,
             discarded: row.take_optional()?,
             capturing: row.take_optional_text(Slug::parse)?,
+            job: row.take_optional_json()?,
             identity: row.take_json()?,
             slot: row.take_optional()?,
             wanted: row.take_text(Wanted::parse)?,

@@ -29,6 +29,7 @@ pub mod layers;
 pub mod leases;
 pub mod logs;
 pub mod relations;
+pub mod restore_points;
 pub mod retention;
 pub mod retention_policies;
 pub mod sessions;

@@ -4,7 +4,7 @@ use paddock_model::Timestamp;
 use paddock_model::layers::LayerId;
 use paddock_model::retention::{Kept, Points};
 use paddock_model::slug::Slug;
-use paddock_model::snapshots::{SnapshotState, Trust, VerifiedBoot};
+use paddock_model::snapshots::{Origin, SnapshotState, Trust, VerifiedBoot};
 use paddock_model::tenants::TenantId;
 use uuid::Uuid;
 
@@ -14,11 +14,11 @@ use crate::value::Value;
 use crate::{Result, Tx, args};
 
 const SNAPSHOTS: &str = "
-    SELECT name, id, tenant, of_group, layer, state, problems, rooted_at, trust, verified, created_at, last_used_at, use_count,
+    SELECT name, id, tenant, of_group, layer, state, problems, rooted_at, origin, trust, verified, created_at, last_used_at, use_count,
         retention_score, kept_because FROM snapshots ORDER BY id";
 
 const FIND: &str = "
-    SELECT name, id, tenant, of_group, layer, state, problems, rooted_at, trust, verified, created_at, last_used_at, use_count,
+    SELECT name, id, tenant, of_group, layer, state, problems, rooted_at, origin, trust, verified, created_at, last_used_at, use_count,
         retention_score, kept_because FROM snapshots WHERE name = $1";
 
 const LAYERS: &str = "
@@ -63,6 +63,7 @@ pub struct Judged {
     pub state: SnapshotState,
     pub problems: Vec<String>,
     pub rooted_at: Option<Timestamp>,
+    pub origin: Origin,
     pub trust: Trust,
     pub verified: Option<VerifiedBoot>,
     pub created_at: Timestamp,
@@ -171,6 +172,7 @@ impl FromRow for Judged {
             state: row.take_text(SnapshotState::parse)?,
             problems: row.take_json()?,
             rooted_at: row.take_optional()?,
+            origin: row.take_json()?,
             trust: row.take_text(Trust::parse)?,
             verified: row.take_optional_json()?,
             created_at: row.take()?,

@@ -11,7 +11,7 @@ use paddock_model::tenants::TenantId;
 use crate::row::{FromRow, Row};
 use crate::select::{AT_ONCE, Select};
 use crate::value::Value;
-use crate::{Result, Tx, args, snapshot_children};
+use crate::{Result, Tx, args, restore_points, snapshot_children};
 
 const LIST: &str = "
     SELECT name, id, tenant, parent, layer, state, problems, fault, image, rooted_at, rooted_by, origin, of_group, trust, consistency,
@@ -275,6 +275,7 @@ pub async fn deleting(tx: &mut Tx, most: i64) -> Result<Vec<Slug>> {
 pub async fn delete(tx: &mut Tx, snapshot: &Snapshot) -> Result<()> {
     tx.execute_one(DELETE, args![&snapshot.name]).await?;
     snapshot_children::delete(tx, &snapshot.name).await?;
+    restore_points::delete(tx, &snapshot.name).await?;
     match &snapshot.parent {
         Some(parent) => snapshot_children::add(tx, parent, snapshot.tenant, -1).await,
         None => Ok(()),

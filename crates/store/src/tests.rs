@@ -6,21 +6,31 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use paddock_model::Timestamp;
+use paddock_model::ci::{Clue, JobOrigin, Outcome};
+use paddock_model::devices::{DeviceType, Image};
+use paddock_model::emulators::EmulatorId;
 use paddock_model::idempotency_keys::IdempotencyKey;
 use paddock_model::labels::{LabelSelector, Labels};
+use paddock_model::layers::LayerId;
 use paddock_model::page::PageRequest;
 use paddock_model::permissions::tuples::{Holder, Thing, Tuple};
-use paddock_model::ports::SeededRandom;
+use paddock_model::ports::{Random, SeededRandom};
 use paddock_model::scopes::Scope;
 use paddock_model::slug::Slug;
+use paddock_model::snapshots::{Origin, Snapshot, SnapshotState};
 use paddock_model::tenants::{Tenant, TenantFilter, TenantId, TenantSpec};
+use paddock_model::trust::Trust;
 use uuid::Uuid;
 
 use crate::changes::changed_table;
+use crate::layers::{LayerState, NewLayer};
 use crate::leases::Lease;
 use crate::relations::Change;
+use crate::restore_points::{self, Fit};
+use crate::value::Value;
 use crate::{
-    Error, Location, Store, args, audit, idempotency_keys, leases, relations, tenants, verifications,
+    Error, Location, Store, args, audit, idempotency_keys, layers, leases, relations, snapshots, tenants,
+    verifications,
 };
 
 /// A new database of each kind; the folder lives as long as the SQLite file is needed.
@@ -104,7 +114,8 @@ async fn every_statement_can_be_prepared_on_both_databases() {
         include_str!("../migrations/0010_disk_usage.sql"),
         include_str!("../migrations/0011_logs.sql"),
         include_str!("../migrations/0012_imports.sql"),
-        include_str!("../migrations/0013_retention.sql")
+        include_str!("../migrations/0013_retention.sql"),
+        include_str!("../migrations/0014_ci.sql")
     );
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     for entry in std::fs::read_dir(folder).expect("the sources") {
@@ -841,5 +852,187 @@ async fn events_are_found_by_the_time_of_their_ids() {
                 expected.iter().map(|number| format!("tenants.act_{number}")).collect();
             assert_eq!(actions, expected, "{since:?} {until:?}");
         }
+    }
+}
+
+fn roll(random: &SeededRandom, sides: usize) -> usize {
+    let mut bytes = [0; 8];
+    random.fill(&mut bytes);
+    u64::from_be_bytes(bytes) as usize % sides
+}
+
+fn one_of<T: Clone>(random: &SeededRandom, things: &[T]) -> T {
+    things[roll(random, things.len())].clone()
+}
+
+/// What a job has left, drawn at random; most of it fits each other.
+fn left_behind(
+    random: &SeededRandom,
+    number: i64,
+    tenants: &[TenantId],
+    layer: LayerId,
+) -> (Snapshot, JobOrigin) {
+    let rarely = || roll(random, 8) == 0;
+    let keys = ["a", "ab", "abc", "ab*", "b", "ä", "äb", "A", "a\u{ff}", "\u{10ffff}", "b/c d"];
+    let key = if rarely() { None } else { Some(one_of(random, &keys).to_owned()) };
+    let job = JobOrigin {
+        project: one_of(random, &[None, Some("p"), Some("q")]).map(str::to_owned),
+        reference: one_of(random, &[None, Some("main"), Some("dev")]).map(str::to_owned),
+        ref_protected: None,
+        commit: None,
+        job_id: None,
+        outcome: Outcome::Success,
+        key,
+    };
+    let image = Image {
+        name: "phone".to_owned(),
+        device_type: if rarely() { DeviceType::Tv } else { DeviceType::Phone },
+        android_version: "14".to_owned(),
+        abi: if rarely() { "arm64" } else { "x86_64" }.to_owned(),
+        memory_bytes: 1,
+        cpus: 1,
+        capabilities: Vec::new(),
+        disk: "none".into(),
+    };
+    let snapshot = Snapshot {
+        name: Slug::parse(&format!("left-{number}")).expect("a name"),
+        // Not in the order in which they are inserted.
+        id: paddock_model::id::uuid_v7(time(roll(random, 1 << 30) as i64), random),
+        tenant: Some(if rarely() { tenants[1] } else { tenants[0] }),
+        parent: None,
+        layer,
+        state: if rarely() { one_of(random, &SnapshotState::ALL) } else { SnapshotState::Ready },
+        problems: if rarely() { vec!["chain_too_deep".to_owned()] } else { Vec::new() },
+        fault: None,
+        image,
+        rooted_at: None,
+        rooted_by: None,
+        origin: Origin::Ci { emulator: EmulatorId(Uuid::nil()), job: job.clone() },
+        group: None,
+        trust: one_of(random, &Trust::ALL),
+        consistency: None,
+        verified: None,
+        labels: Labels::new(),
+        created_by: None,
+        created_at: time(0),
+        updated_at: time(0),
+        last_used_at: None,
+        use_count: 0,
+        generation: 1,
+    };
+    (snapshot, job)
+}
+
+/// The rule in plain words, over everything there is.
+fn naively(all: &[(Snapshot, JobOrigin)], fit: Fit<'_>, clue: &Clue) -> Option<Slug> {
+    let fits = |(snapshot, job): &&(Snapshot, JobOrigin)| {
+        let matches = match clue {
+            Clue::Key(key) => job.key.as_ref() == Some(key),
+            Clue::Prefix(prefix) => {
+                job.key.as_ref().is_some_and(|key| key.as_bytes().starts_with(prefix.as_bytes()))
+            }
+            Clue::Branch { project, reference } => {
+                job.project.as_ref() == Some(project) && job.reference.as_ref() == Some(reference)
+            }
+        };
+        matches
+            && snapshot.tenant == Some(fit.tenant)
+            && snapshot.image.device_type == fit.device_type
+            && snapshot.image.abi == fit.abi
+            && snapshot.trust >= fit.trust
+            && snapshot.is_deployable()
+    };
+    let newest = all.iter().filter(fits).max_by_key(|(snapshot, _)| snapshot.id);
+    newest.map(|(snapshot, _)| snapshot.name.clone())
+}
+
+#[tokio::test]
+async fn what_jobs_left_is_found_as_a_naive_search_finds_it() {
+    let random = SeededRandom::new(16);
+    let (ours, theirs) = (tenant(1, &[]), tenant(2, &[]));
+    let layer = LayerId::new(time(0), &random);
+    let mut all: Vec<(Snapshot, JobOrigin)> =
+        (0..1500).map(|number| left_behind(&random, number, &[ours.id, theirs.id], layer)).collect();
+    let stores = Databases::new().await.open().await;
+    for store in &stores {
+        for tenant in [&ours, &theirs] {
+            insert(store, tenant).await.expect("stored");
+        }
+        let mut tx = store.begin().await.expect("a transaction");
+        layers::insert(&mut tx, &NewLayer::new(layer, None, LayerState::Ready), time(0))
+            .await
+            .expect("a layer");
+        for (snapshot, job) in &all {
+            assert!(snapshots::insert(&mut tx, snapshot).await.expect("stored"));
+            restore_points::insert(&mut tx, snapshot, job).await.expect("stored");
+        }
+        tx.commit().await.expect("kept");
+    }
+    let mut hits = 0;
+    for round in 0..600 {
+        if round == 300 {
+            // Some go, and with them what they are found by.
+            let (gone, left) =
+                all.into_iter().partition(|(snapshot, _)| snapshot.state == SnapshotState::Deleting);
+            all = left;
+            let gone: Vec<(Snapshot, JobOrigin)> = gone;
+            assert!(!gone.is_empty());
+            for store in &stores {
+                let mut tx = store.begin().await.expect("a transaction");
+                for (snapshot, _) in &gone {
+                    snapshots::delete(&mut tx, snapshot).await.expect("gone");
+                }
+                tx.commit().await.expect("kept");
+            }
+        }
+        let text = one_of(
+            &random,
+            &["", "a", "ab", "ab*", "abc", "ä", "A", "b", "b/", "a\u{ff}", "zz", "\u{10ffff}"],
+        );
+        let clue = match roll(&random, 3) {
+            0 => Clue::Key(text.to_owned()),
+            1 => Clue::Prefix(text.to_owned()),
+            _ => Clue::Branch {
+                project: one_of(&random, &["p", "q", "r"]).to_owned(),
+                reference: one_of(&random, &["main", "dev"]).to_owned(),
+            },
+        };
+        let fit = Fit {
+            tenant: one_of(&random, &[ours.id, ours.id, theirs.id]),
+            device_type: one_of(&random, &[DeviceType::Phone, DeviceType::Phone, DeviceType::Tv]),
+            abi: one_of(&random, &["x86_64", "x86_64", "arm64"]),
+            trust: one_of(&random, &Trust::ALL),
+        };
+        let expected = naively(&all, fit, &clue);
+        hits += usize::from(expected.is_some());
+        for store in &stores {
+            let mut tx = store.read().await.expect("a reader");
+            let found = restore_points::newest(&mut tx, fit, &clue).await.expect("a look");
+            assert_eq!(found, expected, "{fit:?} {clue:?}");
+        }
+    }
+    assert!(hits > 100, "only {hits} were found");
+}
+
+/// Every look goes straight to what it is about, by an index, and never through all that there is.
+#[tokio::test]
+async fn a_look_for_what_a_job_left_is_indexed() {
+    let databases = Databases::new().await;
+    let stores = databases.open().await;
+    let mut tx = stores[0].begin().await.expect("a transaction");
+    let source = include_str!("restore_points.rs");
+    let looks: Vec<String> =
+        statements(source).into_iter().filter(|text| text.starts_with("SELECT")).collect();
+    assert_eq!(looks.len(), 4);
+    for (look, index) in looks.iter().zip(["by_key", "by_ref", "by_age", "by_key"]) {
+        let values = vec![Value::Null; (1..9).filter(|number| look.contains(&format!("${number}"))).count()];
+        let plan: Vec<(i64, i64, i64, String)> =
+            tx.rows(&format!("EXPLAIN QUERY PLAN {look}"), &values).await.expect("a plan");
+        let steps: Vec<String> = plan.into_iter().map(|(_, _, _, step)| step).collect();
+        let by =
+            format!("USING INDEX restore_points_{index} (tenant=? AND device_type=? AND abi=? AND trust=?");
+        let by_covering = by.replace("INDEX", "COVERING INDEX");
+        let indexed = steps.iter().any(|step| step.contains(&by) || step.contains(&by_covering));
+        assert!(indexed, "{look}: {steps:#?}");
     }
 }

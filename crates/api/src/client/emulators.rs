@@ -3,6 +3,7 @@
 use http::Method;
 
 use super::{Client, Result, Versioned, encode, if_match, query_string};
+use crate::ci::{DeleteEmulator, EmulatorBatch};
 use crate::emulators::{Emulator, EmulatorSpec, EmulatorStatusReport, ListEmulators, SnapshotSwap, Wait};
 use crate::page::Page;
 
@@ -20,6 +21,11 @@ impl Client {
     /// Returns as soon as it is accepted; the status tells when it is up.
     pub async fn create_emulator(&self, spec: &EmulatorSpec) -> Result<Versioned<Emulator>> {
         self.create(EMULATORS, Some(spec)).await
+    }
+
+    /// Several at once: the spec has a `count`.
+    pub async fn create_emulators(&self, spec: &EmulatorSpec) -> Result<EmulatorBatch> {
+        Ok(self.create(EMULATORS, Some(spec)).await?.value)
     }
 
     /// Where it is in its life; with `wait`, once that has settled or so many seconds have passed.
@@ -43,8 +49,15 @@ impl Client {
     }
 
     /// Returns as soon as it is accepted; the status tells when it is gone.
-    pub async fn delete_emulator(&self, id: &str, etag: Option<&str>) -> Result<Versioned<Emulator>> {
-        self.send(Method::DELETE, &emulator(id), if_match(etag)?, None::<&()>).await
+    pub async fn delete_emulator(
+        &self,
+        id: &str,
+        query: &DeleteEmulator,
+        etag: Option<&str>,
+    ) -> Result<Versioned<Emulator>> {
+        let query = query_string(&serde_json::to_value(query).unwrap_or_default());
+        let path = format!("{}{query}", emulator(id));
+        self.send(Method::DELETE, &path, if_match(etag)?, None::<&()>).await
     }
 }
 

@@ -6,6 +6,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -68,6 +69,8 @@ struct Host {
     /// Something is due earlier than before.
     sooner: Notify,
     changes: broadcast::Sender<EmulatorId>,
+    /// No device moves to another disk.
+    stubborn: AtomicBool,
 }
 
 #[derive(Default)]
@@ -179,6 +182,7 @@ impl SimulatedHost {
             world: Mutex::default(),
             sooner: Notify::new(),
             changes: broadcast::Sender::new(4096),
+            stubborn: AtomicBool::new(false),
         });
         tokio::spawn(serve(Arc::downgrade(&host)));
         SimulatedHost(host)
@@ -187,6 +191,11 @@ impl SimulatedHost {
     /// Ends a device, as if its process had been killed.
     pub fn crash(&self, emulator: EmulatorId) {
         self.set(emulator, Phase::Exited { code: "killed", message: "ended by the test".to_owned() });
+    }
+
+    /// Whether devices refuse to move to another disk, again and again.
+    pub fn set_stubborn(&self, stubborn: bool) {
+        self.0.stubborn.store(stubborn, Ordering::Relaxed);
     }
 
     /// Has a device be in a phase until it is started anew.
@@ -383,6 +392,10 @@ impl EmulatorHost for SimulatedHost {
     async fn switch(&self, switch: &Switch) -> DriverResult<Consistency> {
         let (emulator, faults) = (switch.emulator, &self.0.faults);
         faults.strike("move a device to another disk")?;
+        if self.0.stubborn.load(Ordering::Relaxed) {
+            let message = format!("{emulator} did not hold still");
+            return Err(DriverError::new(Retry::Soon, "device_busy", message));
+        }
         let (dies, moved_first) = (faults.happens(faults.rates.crash), faults.share() < 0.5);
         let consistency = self.running(emulator, |device| {
             if device.volume == switch.to {

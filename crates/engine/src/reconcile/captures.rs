@@ -21,10 +21,10 @@ use paddock_store::layers::LayerState;
 use paddock_store::{captures, disks, emulators, layers, snapshots};
 
 use super::{Loop, Report, Trouble, delay};
-use crate::Engine;
 use crate::devices::Devices;
 use crate::emulators::update;
 use crate::snapshots::{await_verification, settle};
+use crate::{Engine, ci};
 
 pub const LOOP: Loop = Loop {
     name: "captures",
@@ -77,9 +77,11 @@ async fn attend(engine: &Engine, devices: &Devices, capture: Capture) -> Result<
                 layers::complete(&mut tx, capture.layer, &facts).await?;
                 disks::delete(&mut tx, capture.from).await?;
                 captures::delete(&mut tx, &capture.snapshot).await?;
-                if let Some(snapshot) = creating(&mut tx, &capture).await? {
-                    await_verification(engine, &mut tx, &snapshot).await?;
-                }
+                let outcome = match creating(&mut tx, &capture).await? {
+                    Some(snapshot) => await_verification(engine, &mut tx, &snapshot).await.map(Ok)?,
+                    None => Err("It was deleted before it was there."),
+                };
+                ci::note(engine, &mut tx, capture.emulator, &capture.snapshot, outcome).await?;
                 engine.commit(tx).await?;
             }
             Err(error) if error.retry == Retry::Never => condemn(engine, devices, &capture, error).await?,
@@ -114,7 +116,7 @@ async fn switch(
         Some(disk) if disk == to => Outcome::Switched(Consistency::Crash),
         // Nobody writes to it, and nobody can begin to before this is over.
         None => Outcome::Switched(at_rest(emulator)),
-        Some(_) if emulator.wanted == Wanted::Gone => {
+        Some(_) if emulator.wanted == Wanted::Gone && !emulator.is_captured_last() => {
             Outcome::Abandoned("The emulator was deleted before it could be captured.".to_owned())
         }
         Some(_) => switch_live(devices, capture, from, to).await,
@@ -200,9 +202,12 @@ async fn take_back(engine: &Engine, devices: &Devices, capture: &Capture) -> Res
     disks::delete(&mut tx, capture.to).await?;
     layers::set_state(&mut tx, capture.layer, LayerState::Void).await?;
     captures::delete(&mut tx, &capture.snapshot).await?;
+    let reason = capture.reason.as_deref().unwrap_or("The capture was given up.");
+    let noted = ci::note(engine, &mut tx, capture.emulator, &capture.snapshot, Err(reason)).await?;
     if let Some(snapshot) = creating(&mut tx, capture).await? {
-        let reason = capture.reason.as_deref().unwrap_or("The capture was given up.");
-        settle(engine, &mut tx, &snapshot, SnapshotState::Faulted, Some((CAPTURE_FAILED, reason))).await?;
+        // Who asked for it by hand looks at it and is told why; of a job's nothing is left, its emulator tells.
+        let state = if noted { SnapshotState::Deleting } else { SnapshotState::Faulted };
+        settle(engine, &mut tx, &snapshot, state, Some((CAPTURE_FAILED, reason))).await?;
     }
     engine.commit(tx).await
 }
@@ -222,6 +227,7 @@ async fn condemn(engine: &Engine, devices: &Devices, capture: &Capture, error: D
     layers::set_state(&mut tx, capture.layer, LayerState::Quarantined).await?;
     disks::delete(&mut tx, capture.from).await?;
     captures::delete(&mut tx, &capture.snapshot).await?;
+    ci::note(engine, &mut tx, capture.emulator, &capture.snapshot, Err(&error.message)).await?;
     if let Some(snapshot) = creating(&mut tx, capture).await? {
         let fault = Some((error.code, error.message.as_str()));
         settle(engine, &mut tx, &snapshot, SnapshotState::Faulted, fault).await?;
@@ -239,7 +245,10 @@ async fn put_off(engine: &Engine, capture: &Capture, error: DriverError) -> Resu
     }
     let failures = capture.failures + 1;
     let pause = delay(error.retry, u32::try_from(failures).unwrap_or(u32::MAX), Duration::from_secs(60));
-    let later = Capture { due_at: now + pause, failures, ..capture.clone() };
+    // What is late is given up when its time is over, and not only when its turn comes again.
+    let over = Some(capture.deadline_at).filter(|at| capture.state == CaptureState::Wanted && *at > now);
+    let due_at = over.map_or(now + pause, |over| over.min(now + pause));
+    let later = Capture { due_at, failures, ..capture.clone() };
     let mut tx = engine.store.begin().await?;
     captures::update(&mut tx, &later).await?;
     engine.commit(tx).await

@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{ETAG, LOCATION};
+use paddock_api::ci::{DeleteEmulator, EmulatorBatch, EmulatorResult};
 use paddock_api::emulators::{
     AdbEndpoint, Condition, ConditionStatus, ConditionType, DeviceState, DeviceType, DisplayEndpoint,
     Emulator, EmulatorEndpoints, EmulatorPage, EmulatorPath, EmulatorSnapshot, EmulatorSpec, EmulatorStatus,
@@ -14,7 +15,10 @@ use paddock_api::emulators::{
     Wait,
 };
 use paddock_api::labels::Labels;
-use paddock_engine::emulators;
+use paddock_api::problem::Obstacle;
+use paddock_engine::ci;
+use paddock_engine::emulators::{self, Made};
+use paddock_model::caller as model_caller;
 use paddock_model::devices;
 use paddock_model::emulators::{self as model, EmulatorFilter, EmulatorId, Seen, Status, Wanted};
 use paddock_model::error::Fault;
@@ -24,6 +28,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::App;
+use super::ci::{
+    read_capture, read_outcome, read_restore, read_statement, wire_capture, wire_ci, wire_restore,
+};
 use super::conventions::body::{Bare, Body, Submission};
 use super::conventions::conditional::{IfMatch, etag};
 use super::conventions::cursor::Listing;
@@ -74,22 +81,55 @@ async fn list(
 
 /// Deploy an emulator
 ///
-/// From the snapshot that you name, or from the newest deployable promoted root. With `wait`, the answer comes when the
-/// device is up.
-#[utoipa::path(post, path = "/emulators", tag = "emulators", params(Wait), request_body = EmulatorSpec, responses((status = 201, body = Emulator, description = "The emulator, on its way up.")))]
+/// From the snapshot that you name, from what a job has captured under a key (`restore`), or from the newest deployable promoted
+/// root. With `wait`, the answer comes when the device is up. With `count`, several are made of one snapshot, and the answer says of
+/// each what became of it; where not even one can be made, the request is refused as a whole.
+#[utoipa::path(post, path = "/emulators", tag = "emulators", params(Wait), request_body = EmulatorSpec, responses((status = 201, body = Emulator, description = "The emulator, on its way up."), (status = 207, body = EmulatorBatch, description = "With `count`: each emulator, or why there is none.")))]
 async fn create(
     State(app): State<App>,
     TenantHint(hint): TenantHint,
     Query(query): Query<Wait>,
     Submission { caller, body }: Submission<EmulatorSpec>,
 ) -> Answer<Response> {
+    let count = body.count;
     let spec = spec(body, hint)?;
+    if let Some(count) = count {
+        return create_many(&app, &caller, spec, count, patience(&query)).await;
+    }
     let mut emulator = emulators::create(&app.engine, &caller, spec).await?;
     if let Some(patience) = patience(&query) {
         emulator = emulators::wait(&app.engine, &caller, emulator.id, patience).await?;
     }
     let location = format!("/api/v1/emulators/{}", emulator.id);
     Ok((StatusCode::CREATED, [(LOCATION, location)], versioned(&app, emulator, None)).into_response())
+}
+
+async fn create_many(
+    app: &App,
+    caller: &model_caller::Caller,
+    spec: emulators::EmulatorSpec,
+    count: u32,
+    patience: Option<Duration>,
+) -> Answer<Response> {
+    let mut made = emulators::create_many(&app.engine, caller, spec, count).await?;
+    let over = patience.map(|patience| tokio::time::Instant::now() + patience);
+    for made in &mut made {
+        if let (Made::Emulator(emulator), Some(over)) = (made, over) {
+            let left = over.saturating_duration_since(tokio::time::Instant::now());
+            **emulator = emulators::wait(&app.engine, caller, emulator.id, left).await?;
+        }
+    }
+    let result = |made: Made| match made {
+        Made::Emulator(emulator) => {
+            EmulatorResult { emulator: Some(wire(app, *emulator, None)), problem: None }
+        }
+        Made::Refused(problem) => {
+            let problem = Obstacle { code: problem.code.into_owned(), message: problem.message };
+            EmulatorResult { emulator: None, problem: Some(problem) }
+        }
+    };
+    let items = made.into_iter().map(result).collect();
+    Ok((StatusCode::MULTI_STATUS, Json(EmulatorBatch { items })).into_response())
 }
 
 /// Read an emulator
@@ -104,15 +144,21 @@ async fn get(State(app): State<App>, Caller(caller): Caller, Path(id): Path) -> 
 
 /// Delete an emulator
 ///
-/// The device is torn down and its disk removed. For a day it can still be asked what became of it.
-#[utoipa::path(delete, path = "/emulators/{id}", tag = "emulators", params(EmulatorPath), responses((status = 202, body = Emulator, description = "The emulator, on its way out.")))]
+/// The device is torn down and its disk removed. With the `outcome` of its job, what its `capture` asks for then is captured first; if
+/// that fails or takes too long, it goes all the same, and `capture` says why. For a day it can still be asked what became of it.
+#[utoipa::path(delete, path = "/emulators/{id}", tag = "emulators", params(EmulatorPath, DeleteEmulator), responses((status = 202, body = Emulator, description = "The emulator, on its way out.")))]
 async fn delete(
     State(app): State<App>,
     Caller(caller): Caller,
     Path(id): Path,
+    Query(query): Query<DeleteEmulator>,
     IfMatch(expected): IfMatch,
 ) -> Answer<Response> {
-    let emulator = emulators::delete(&app.engine, &caller, read_id(&id)?, &expected).await?;
+    let id = read_id(&id)?;
+    let emulator = match query.outcome {
+        Some(outcome) => ci::finish(&app.engine, &caller, id, read_outcome(outcome), &expected).await?,
+        None => emulators::delete(&app.engine, &caller, id, &expected).await?,
+    };
     Ok((StatusCode::ACCEPTED, versioned(&app, emulator, None)).into_response())
 }
 
@@ -201,16 +247,48 @@ fn spec(body: EmulatorSpec, hint: Option<TenantId>) -> Result<emulators::Emulato
         Some(id) => Some(TenantId::parse(id).ok_or_else(|| subject::not_an_id("/tenantId"))?),
         None => hint,
     };
+    let faults = contradictions(&body);
+    if !faults.is_empty() {
+        return Err(Error::invalid(faults));
+    }
     Ok(emulators::EmulatorSpec {
         tenant,
         name: body.name,
         snapshot: body.snapshot,
+        capture: body.capture.map(|capture| read_capture(capture, body.restore.as_ref())),
+        restore: body.restore.map(read_restore),
+        ci: body.ci.map(read_statement),
         device_type: body.device_type.map(read_device_type),
         labels: body.labels.unwrap_or_default().0,
         identity: identity(body.identity)?,
         expires_in: body.expires_in_seconds.map(Duration::from_secs),
         idle_timeout: body.idle_timeout_seconds.map(Duration::from_secs),
     })
+}
+
+/// What cannot be meant together.
+fn contradictions(body: &EmulatorSpec) -> Vec<Fault> {
+    /// Leaves room for a number.
+    const LONGEST_NAME: usize = 250;
+    let several = body.count.is_some();
+    let keeps = body.identity.as_ref().is_some_and(|identity| identity.mode == IdentityMode::Keep);
+    let long = body.name.as_ref().is_some_and(|name| name.chars().count() > LONGEST_NAME);
+    [
+        (
+            body.snapshot.is_some() && body.restore.is_some(),
+            ("/restore", "a snapshot is named, so that there is nothing to look for; leave one of them out"),
+        ),
+        (several && keeps, ("/identity", "only one device can have a kept identity; leave count out")),
+        (several && long, ("/name", "a number is added to it: at most 250 characters")),
+    ]
+    .into_iter()
+    .filter(|(wrong, _)| *wrong)
+    .map(|(_, (pointer, message))| Fault {
+        pointer: pointer.to_owned(),
+        code: "ambiguous".into(),
+        message: message.to_owned(),
+    })
+    .collect()
 }
 
 fn identity(spec: Option<IdentitySpec>) -> Result<model::IdentityMode> {
@@ -248,6 +326,7 @@ fn wire(app: &App, emulator: model::Emulator, live: Option<devices::DeviceState>
     });
     let display =
         adb.as_ref().map(|_| DisplayEndpoint { web_socket_url: web_socket_url(app, emulator.id, "display") });
+    let job = &emulator.job;
     Emulator {
         status: wire_status(emulator.status()),
         allowed_actions: actions(&emulator),
@@ -269,6 +348,11 @@ fn wire(app: &App, emulator: model::Emulator, live: Option<devices::DeviceState>
         serial: emulator.identity.serial,
         labels: Labels(emulator.labels),
         endpoints: EmulatorEndpoints { adb, display },
+        restore: job.as_ref().and_then(|job| job.restored.as_ref()).map(wire_restore),
+        capture: job
+            .as_ref()
+            .and_then(|job| job.capture.as_ref().map(|policy| wire_capture(policy, job.ending.as_ref()))),
+        ci: job.as_ref().and_then(|job| job.context.as_ref()).map(wire_ci),
         created_at: time(emulator.created_at),
         updated_at: time(emulator.updated_at),
         expires_at: emulator.expires_at.map(time),

@@ -26,6 +26,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::App;
+use super::ci::wire_outcome;
 use super::conventions::body::{Bare, Perhaps, Submission};
 use super::conventions::conditional::{IfMatch, etag};
 use super::conventions::cursor::Listing;
@@ -231,10 +232,6 @@ fn wire(described: Described) -> Snapshot {
     let Described { snapshot, layer, child_count, exclusive_bytes, source_volumes, annotation, kept_because } =
         described;
     let size_bytes = layer.as_ref().map_or(0, |layer| layer.reach_bytes);
-    let (kind, emulator_id) = match &snapshot.origin {
-        model::Origin::Import { .. } => (OriginKind::Import, None),
-        model::Origin::Manual { emulator } => (OriginKind::Manual, Some(emulator.to_string())),
-    };
     Snapshot {
         deployable: snapshot.is_deployable(),
         root: snapshot.is_root(),
@@ -259,13 +256,9 @@ fn wire(described: Described) -> Snapshot {
             abi: snapshot.image.abi,
             device_type: wire_device_type(snapshot.image.device_type),
         },
-        origin: SnapshotOrigin { kind, emulator_id },
+        origin: wire_origin(snapshot.origin),
         group: snapshot.group,
-        trust: match snapshot.trust {
-            model::Trust::Protected => SnapshotTrust::Protected,
-            model::Trust::Internal => SnapshotTrust::Internal,
-            model::Trust::Untrusted => SnapshotTrust::Untrusted,
-        },
+        trust: wire_trust(snapshot.trust),
         consistency: snapshot.consistency.map(|consistency| match consistency {
             Consistency::Crash => SnapshotConsistency::Crash,
             Consistency::Filesystem => SnapshotConsistency::Filesystem,
@@ -285,6 +278,37 @@ fn wire(described: Described) -> Snapshot {
         created_by: snapshot.created_by,
         last_used_at: snapshot.last_used_at.map(time),
         use_count: snapshot.use_count,
+    }
+}
+
+fn wire_origin(origin: model::Origin) -> SnapshotOrigin {
+    let (kind, emulator, job) = match origin {
+        model::Origin::Import { .. } => (OriginKind::Import, None, None),
+        model::Origin::Manual { emulator } => (OriginKind::Manual, Some(emulator), None),
+        model::Origin::Ci { emulator, job } => (OriginKind::Ci, Some(emulator), Some(job)),
+    };
+    let job_status = job.as_ref().map(|job| wire_outcome(job.outcome));
+    let ref_protected = job.as_ref().and_then(|job| job.ref_protected);
+    let [project, reference, commit, job_id, key] =
+        job.map(|job| [job.project, job.reference, job.commit, job.job_id, job.key]).unwrap_or_default();
+    SnapshotOrigin {
+        kind,
+        emulator_id: emulator.map(|emulator| emulator.to_string()),
+        project,
+        r#ref: reference,
+        ref_protected,
+        commit,
+        job_id,
+        job_status,
+        key,
+    }
+}
+
+pub(super) const fn wire_trust(trust: model::Trust) -> SnapshotTrust {
+    match trust {
+        model::Trust::Protected => SnapshotTrust::Protected,
+        model::Trust::Internal => SnapshotTrust::Internal,
+        model::Trust::Untrusted => SnapshotTrust::Untrusted,
     }
 }
 
