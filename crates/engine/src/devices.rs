@@ -28,6 +28,8 @@ pub struct Devices {
     disk_bytes: RwLock<HashMap<DiskId, i64>>,
     /// How far the look at the stored layers has come.
     pub(crate) integrity: tokio::sync::Mutex<Verification>,
+    /// What is being merged right now.
+    merges: Mutex<Merges>,
     /// When the host and the catalogue were last compared as a whole.
     pub(crate) compared_at: Mutex<Option<Timestamp>>,
     /// What is being sent right now.
@@ -56,6 +58,19 @@ pub(crate) struct Verification {
     pub rests_until: Option<Timestamp>,
 }
 
+/// How consolidation fares; what is lost with the process is found out anew.
+#[derive(Default)]
+pub(crate) struct Merges {
+    /// How much of each merged file there is.
+    pub written: HashMap<LayerId, i64>,
+    /// The room that they still need.
+    pub reserved_bytes: i64,
+    /// Those that cannot be helped now, and when to try again.
+    pub put_off: HashMap<LayerId, Timestamp>,
+    /// No faster than it may be.
+    pub rests_until: Option<Timestamp>,
+}
+
 /// A layer that is being read.
 pub(crate) struct Reading {
     pub layer: Layer,
@@ -76,6 +91,13 @@ pub struct Settings {
     pub verifications_at_once: i64,
     /// A snapshot on more layers than this is not deployed before they are consolidated.
     pub hard_depth: i64,
+    /// Lineages of more layers than this are consolidated.
+    pub soft_depth: i64,
+    /// How many layers are merged at once; none if 0.
+    pub consolidations_at_once: usize,
+    pub consolidate_bytes_per_second: u64,
+    /// How long what a layer stood on stays after it has moved, for devices that are just starting.
+    pub consolidation_grace: Duration,
     /// The loopback address of the first device is this one's; those before it are somebody else's.
     pub first_slot: i64,
     /// Of one tenant.
@@ -101,6 +123,13 @@ pub struct Settings {
     pub streams_per_caller: usize,
 }
 
+impl Settings {
+    /// What cannot be deployed is consolidated in any case, and no lineage is shorter than an image and a layer on it.
+    pub(crate) fn soft_depth(&self) -> i64 {
+        self.soft_depth.min(self.hard_depth).max(2)
+    }
+}
+
 impl Devices {
     pub fn new(
         host: Arc<dyn EmulatorHost>,
@@ -116,6 +145,7 @@ impl Devices {
             capacity: RwLock::new(None),
             disk_bytes: RwLock::default(),
             integrity: tokio::sync::Mutex::default(),
+            merges: Mutex::default(),
             compared_at: Mutex::new(None),
             arriving: Mutex::default(),
             watched_since: OnceLock::new(),
@@ -125,6 +155,10 @@ impl Devices {
     /// When this process first looked at the devices. Nobody saw what they did before.
     pub(crate) fn watched_since(&self, now: Timestamp) -> Timestamp {
         *self.watched_since.get_or_init(|| now)
+    }
+
+    pub(crate) fn merges(&self) -> MutexGuard<'_, Merges> {
+        self.merges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// None while somebody else sends them.
@@ -158,8 +192,9 @@ impl Devices {
     /// How full the pool is, if nothing new may be put into it.
     pub(crate) fn fullness(&self) -> Option<PoolCapacity> {
         let critical = self.settings.critical_percent;
+        let reserved = self.merges().reserved_bytes;
         self.capacity().filter(|capacity| {
-            let taken = capacity.capacity_bytes - capacity.free_bytes;
+            let taken = capacity.capacity_bytes - capacity.free_bytes + reserved;
             taken.saturating_mul(100) >= capacity.capacity_bytes.saturating_mul(critical)
         })
     }

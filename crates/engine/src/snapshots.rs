@@ -615,7 +615,7 @@ pub async fn diskpool(engine: &Engine, caller: &Caller) -> Result<Vec<DiskPool>>
     Ok(vec![DiskPool {
         name: devices.pool.name().to_owned(),
         capacity,
-        committed_bytes: disks::committed_bytes(&mut tx).await?,
+        committed_bytes: disks::committed_bytes(&mut tx).await? + devices.merges().reserved_bytes,
         reclaimable_bytes: layers::removing_bytes(&mut tx).await?,
         warn_percent: devices.settings.warn_percent,
         critical_percent: devices.settings.critical_percent,

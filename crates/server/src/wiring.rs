@@ -146,6 +146,10 @@ fn devices(config: &Config, world: &World) -> anyhow::Result<Devices> {
         freeze: config.freeze.0,
         verifications_at_once: config.verifications.0 as i64,
         hard_depth: config.hard_depth.0 as i64,
+        soft_depth: config.soft_depth.0 as i64,
+        consolidations_at_once: config.consolidations.0 as usize,
+        consolidate_bytes_per_second: config.consolidation_rate.0,
+        consolidation_grace: config.consolidation_grace.0,
         first_slot: config.first_address.slot,
         quota_emulators: config.quota_emulators.0 as i64,
         quota_memory_bytes: config.quota_memory.0 as i64,
@@ -408,6 +412,11 @@ fn describe() {
         "paddock_layers_bytes",
         "What stored layers hold: virtual (as devices see them), allocated (in the pool), exclusive and shared."
     );
+    metrics::describe_gauge!("paddock_layers_deepest", "Layers in the longest lineage.");
+    metrics::describe_gauge!("paddock_layers_too_deep", "Layers with a longer lineage than a limit, soft or hard.");
+    metrics::describe_gauge!("paddock_consolidations_under_way", "Lineages that are being consolidated.");
+    metrics::describe_counter!("paddock_consolidations_total", "Lineages that were consolidated or given up, by outcome.");
+    metrics::describe_counter!("paddock_consolidation_bytes_total", "Bytes that were written to consolidate lineages.");
     metrics::describe_gauge!("paddock_layers_quarantined", "Layers that are not what was recorded of them.");
     metrics::describe_gauge!("paddock_disks_bytes", "What the disks of devices take in the pool.");
     metrics::describe_gauge!("paddock_streams_open", "Streams that are open, by channel.");
