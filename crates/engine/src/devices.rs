@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use paddock_model::Timestamp;
+use paddock_model::capacity::Course;
 use paddock_model::drivers::disk_pools::{DiskPool, PoolCapacity};
 use paddock_model::drivers::emulator_hosts::EmulatorHost;
 use paddock_model::drivers::journals::Journals;
@@ -24,6 +25,8 @@ pub struct Devices {
     pub settings: Settings,
     /// As it was when it was last looked at.
     capacity: RwLock<Option<PoolCapacity>>,
+    /// How it came to be so.
+    course: Mutex<Course>,
     /// What each disk took when the pool was last measured.
     disk_bytes: RwLock<HashMap<DiskId, i64>>,
     /// How far the look at the stored layers has come.
@@ -143,6 +146,7 @@ impl Devices {
             feeds: Feeds::new(journals),
             settings,
             capacity: RwLock::new(None),
+            course: Mutex::default(),
             disk_bytes: RwLock::default(),
             integrity: tokio::sync::Mutex::default(),
             merges: Mutex::default(),
@@ -181,12 +185,22 @@ impl Devices {
         known.get(&disk).copied().unwrap_or_default()
     }
 
-    pub(crate) fn set_capacity(&self, capacity: PoolCapacity) {
+    pub(crate) fn set_capacity(&self, capacity: PoolCapacity, now: Timestamp) {
+        self.course().note(now, capacity.capacity_bytes - capacity.free_bytes);
         *self.capacity.write().unwrap_or_else(PoisonError::into_inner) = Some(capacity);
     }
 
     pub fn capacity(&self) -> Option<PoolCapacity> {
         *self.capacity.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn course(&self) -> MutexGuard<'_, Course> {
+        self.course.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long until the pool is full, if it goes on as in the last hour; none while it does not fill up.
+    pub(crate) fn full_in(&self) -> Option<Duration> {
+        self.course().full_in(self.capacity()?.free_bytes)
     }
 
     /// How full the pool is, if nothing new may be put into it.

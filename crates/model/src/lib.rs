@@ -5,6 +5,7 @@ pub mod api_keys;
 pub mod audit;
 pub mod authorizations;
 pub mod caller;
+pub mod capacity;
 pub mod consolidations;
 pub mod credentials;
 pub mod device_authorizations;

@@ -408,6 +408,9 @@ fn describe() {
     metrics::describe_gauge!("paddock_pool_capacity_bytes", "How much a disk pool holds.");
     metrics::describe_gauge!("paddock_pool_used_bytes", "How much of a disk pool its own files take.");
     metrics::describe_gauge!("paddock_pool_free_bytes", "How much room a disk pool has left.");
+    metrics::describe_gauge!("paddock_pool_reserved_bytes", "Room that consolidation will need.");
+    metrics::describe_gauge!("paddock_pool_pressure_percent", "How much of a disk pool is taken, by whomever.");
+    metrics::describe_gauge!("paddock_pool_full_in_seconds", "Time until a disk pool is full at the rate of the last hour; infinite while it does not fill up.");
     metrics::describe_gauge!(
         "paddock_layers_bytes",
         "What stored layers hold: virtual (as devices see them), allocated (in the pool), exclusive and shared."

@@ -38,6 +38,14 @@ pub struct PoolCapacity {
     pub free_bytes: i64,
 }
 
+impl PoolCapacity {
+    /// How much is taken, by whomever, in percent.
+    pub fn pressure(&self) -> i64 {
+        let taken = self.capacity_bytes - self.free_bytes;
+        taken.saturating_mul(100).checked_div(self.capacity_bytes).unwrap_or(0)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolLayer {
     pub id: LayerId,

@@ -180,7 +180,9 @@ impl Place {
             },
             opened => opened?,
         };
-        let Some(record) = record else { return Ok(None) };
+        let in_place = !self.merged_file(layer).exists();
+        // Nothing lies ready: unless the layer stands there already, there is something to do.
+        let Some(record) = record.or_else(|| self.record(layer).filter(|_| in_place)) else { return Ok(None) };
         let below = read_header(&file)?.ok().as_ref().and_then(layer_below);
         Ok((below == Some(onto)).then_some(record.facts(&file.metadata()?)))
     }
