@@ -185,11 +185,10 @@ impl Tree {
         loop {
             let below: BTreeSet<usize> =
                 self.nodes.iter().filter(|node| !node.gone).filter_map(|node| node.parent).collect();
-            let loose =
-                (0..self.nodes.len()).find(|at| {
-                    let node = &self.nodes[*at];
-                    !node.gone && !node.wanted && !below.contains(at)
-                });
+            let loose = (0..self.nodes.len()).find(|at| {
+                let node = &self.nodes[*at];
+                !node.gone && !node.wanted && !below.contains(at)
+            });
             let Some(loose) = loose else { return };
             self.pool.remove_layer(self.nodes[loose].id).await.expect("removed");
             self.nodes[loose].gone = true;
@@ -288,8 +287,11 @@ async fn no_more_is_written_than_lives() {
         let (from, captured, to) = (disk(), layer(), disk());
         let volume = tree.pool.ensure_disk(from, below).await.expect("a disk");
         let write = format!("write -P {} {}k 512k", number + 1, number * 64);
-        let written =
-            Command::new("qemu-io").args(["-f", "qcow2", "-c", &write]).arg(&volume.0).output().expect("qemu-io");
+        let written = Command::new("qemu-io")
+            .args(["-f", "qcow2", "-c", &write])
+            .arg(&volume.0)
+            .output()
+            .expect("qemu-io");
         assert!(written.status.success(), "{written:?}");
         tree.pool.ensure_successor(from, captured, to).await.expect("a successor");
         tree.pool.seal_layer(captured, from).await.expect("sealed");

@@ -145,9 +145,10 @@ async fn wrong_lineages(tx: &mut Tx, contents: &PoolContents, known: &[Layer]) -
         .collect();
     let ready = known.iter().filter(|layer| layer.state == LayerState::Ready && !moving.contains(&layer.id));
     let parents: HashMap<LayerId, Option<LayerId>> = ready.map(|layer| (layer.id, layer.parent)).collect();
-    let astray = contents.layers.iter().filter(|layer| {
-        parents.get(&layer.id).is_some_and(|parent| *parent != layer.parent)
-    });
+    let astray = contents
+        .layers
+        .iter()
+        .filter(|layer| parents.get(&layer.id).is_some_and(|parent| *parent != layer.parent));
     let mut findings: Vec<Finding> = astray.map(|layer| Finding::WrongParent(layer.id)).collect();
     let stray = contents.merged.iter().filter(|id| !moving.contains(*id));
     findings.extend(stray.map(|id| Finding::StrayMerge(*id)));

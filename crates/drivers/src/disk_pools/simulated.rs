@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use paddock_model::drivers::disk_pools::{
-    Bytes, DiskPool, Integrity, LayerSource, Merging, PoolCapacity, PoolContents, PoolDisk, PoolLayer,
-    Volume,
+    Bytes, DiskPool, Integrity, LayerSource, Merging, PoolCapacity, PoolContents, PoolDisk, PoolLayer, Volume,
 };
 use paddock_model::drivers::{DriverError, DriverResult, Retry};
 use paddock_model::layers::{DiskId, LayerFacts, LayerId};

@@ -131,11 +131,7 @@ async fn begin(engine: &Engine, devices: &Devices) -> Result<u64> {
 }
 
 /// The first that can be helped.
-async fn choose(
-    tx: &mut Tx,
-    devices: &Devices,
-    rows: &[Consolidation],
-) -> Result<Option<(LayerId, Plan)>> {
+async fn choose(tx: &mut Tx, devices: &Devices, rows: &[Consolidation]) -> Result<Option<(LayerId, Plan)>> {
     // Those that move, and those that they are made of.
     let moving: HashSet<LayerId> = rows.iter().map(|row| row.layer).collect();
     let mut needed = HashSet::new();

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::format::{self, Backing, COPIED, COMPRESSED, Entry, Fault, Header, OFFSET_BITS, Overlay};
+use super::format::{self, Backing, COMPRESSED, COPIED, Entry, Fault, Header, OFFSET_BITS, Overlay};
 use super::{fill, read_header};
 
 pub const CLUSTER: u64 = 1 << format::CLUSTER_BITS;
@@ -125,11 +125,7 @@ pub fn next_touched(images: &[Image], mut cluster: u64, end: u64) -> u64 {
 
 /// What a device sees of a cluster through these files, the topmost first; what none of them holds is left to whatever is below.
 /// Gives how many bytes were read.
-pub fn read_through(
-    images: &mut [Image],
-    number: u64,
-    into: &mut Cluster,
-) -> io::Result<Result<u64, Fault>> {
+pub fn read_through(images: &mut [Image], number: u64, into: &mut Cluster) -> io::Result<Result<u64, Fault>> {
     into.clear();
     let mut undecided = u32::MAX;
     let mut read = 0;

@@ -86,10 +86,23 @@ struct Source {
 
 enum Stage {
     /// Nothing is made of bytes that are not those that were recorded: a new digest would hide it.
-    Checking { source: usize, sum: Sum },
-    Copying { next: u64, writer: Box<Writer> },
-    Comparing { next: u64, made: [Image; 1], other: Box<Cluster> },
-    Summing { file: File, sum: Sum },
+    Checking {
+        source: usize,
+        sum: Sum,
+    },
+    Copying {
+        next: u64,
+        writer: Box<Writer>,
+    },
+    Comparing {
+        next: u64,
+        made: [Image; 1],
+        other: Box<Cluster>,
+    },
+    Summing {
+        file: File,
+        sum: Sum,
+    },
     Ready(LayerFacts),
 }
 
@@ -182,7 +195,9 @@ impl Place {
         };
         let in_place = !self.merged_file(layer).exists();
         // Nothing lies ready: unless the layer stands there already, there is something to do.
-        let Some(record) = record.or_else(|| self.record(layer).filter(|_| in_place)) else { return Ok(None) };
+        let Some(record) = record.or_else(|| self.record(layer).filter(|_| in_place)) else {
+            return Ok(None);
+        };
         let below = read_header(&file)?.ok().as_ref().and_then(layer_below);
         Ok((below == Some(onto)).then_some(record.facts(&file.metadata()?)))
     }
@@ -368,8 +383,7 @@ fn compare(
     mut other: Box<Cluster>,
 ) -> Result<(Stage, u64), Hitch> {
     let end = work.clusters();
-    let next =
-        clusters::next_touched(&work.images, next, end).min(clusters::next_touched(&made, next, end));
+    let next = clusters::next_touched(&work.images, next, end).min(clusters::next_touched(&made, next, end));
     if next == end {
         let [made] = made;
         return Ok((Stage::Summing { file: made.into_file(), sum: Sum::new() }, 0));
