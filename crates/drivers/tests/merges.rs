@@ -279,7 +279,7 @@ async fn chain(tree: &mut Tree, length: usize) {
 
 #[tokio::test]
 async fn no_more_is_written_than_lives() {
-    let mut tree = Tree::new(7).await;
+    let tree = Tree::new(7).await;
     // Each writes half of what the one before it wrote anew.
     let (id, length) = (tree.nodes[0].id, 24usize);
     let mut below = id;

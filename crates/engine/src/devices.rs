@@ -70,6 +70,8 @@ pub(crate) struct Merges {
     pub reserved_bytes: i64,
     /// Those that cannot be helped now, and when to try again.
     pub put_off: HashMap<LayerId, Timestamp>,
+    /// When all lineages were last looked at.
+    pub looked_at: Option<Timestamp>,
     /// No faster than it may be.
     pub rests_until: Option<Timestamp>,
 }

@@ -43,12 +43,14 @@ fn tell(devices: &Devices, before: Option<PoolCapacity>, now: PoolCapacity) {
     let passed = |capacity: &PoolCapacity| marks.iter().filter(|mark| capacity.pressure() >= **mark).count();
     let (before, percent) = (before.as_ref().map_or(0, passed), now.pressure());
     match passed(&now) {
-        2 if before < 2 => tracing::error!(
-            percent,
-            "the disk pool is full up to its critical mark: nothing new is put into it"
-        ),
+        2 if before < 2 => {
+            tracing::error!(
+                percent,
+                "the disk pool is full up to its critical mark: nothing new is put into it"
+            );
+        }
         1 if before < 1 => {
-            tracing::warn!(percent, "the disk pool fills up: policies for times of pressure are carried out")
+            tracing::warn!(percent, "the disk pool fills up: policies for times of pressure are carried out");
         }
         marks if marks < before => tracing::info!(percent, "the disk pool has more room again"),
         _ => {}

@@ -36,6 +36,8 @@ pub const LOOP: Loop = Loop {
 
 /// One run copies what may be copied in so long, so that it never keeps the server from ending.
 const A_RUN: Duration = Duration::from_secs(1);
+/// Between two looks.
+const AT_LEAST: Duration = Duration::from_millis(200);
 /// Candidates that are looked at in a run.
 const LOOKED_AT: i64 = 32;
 /// Snapshots that are freed in a run.
@@ -46,10 +48,17 @@ const NO_ROOM: Duration = Duration::from_secs(60);
 
 async fn run(engine: &Engine) -> Result<Report, Trouble> {
     let Some(devices) = &engine.devices else { return Ok(Report::default()) };
+    let now = engine.now();
+    // Every deploy wakes it, and none has to be looked after at once.
+    if let Some(next) =
+        devices.merges().looked_at.map(|at| at + AT_LEAST).filter(|next| is_ahead(now, *next, AT_LEAST))
+    {
+        return Ok(Report { changed: 0, next: Some(next) });
+    }
+    devices.merges().looked_at = Some(now);
     let mut changed = free_snapshots(engine, devices).await?;
     changed += begin(engine, devices).await?;
-    let now = engine.now();
-    let rests = devices.merges().rests_until.is_some_and(|until| now < until);
+    let rests = devices.merges().rests_until.is_some_and(|until| is_ahead(now, until, A_RUN));
     let rows = consolidations::list(&mut engine.store.read().await?).await?;
     let merging = rows.iter().filter(|row| row.state == ConsolidationState::Merging).count();
     let piece = devices.settings.consolidate_bytes_per_second.saturating_mul(A_RUN.as_secs());
@@ -63,6 +72,11 @@ async fn run(engine: &Engine) -> Result<Report, Trouble> {
     }
     report(engine, devices).await?;
     Ok(Report { changed, next: next(engine, devices).await? })
+}
+
+/// Whether a time is still to come, and was not noted by a clock that has been set back since.
+fn is_ahead(now: Timestamp, until: Timestamp, most: Duration) -> bool {
+    now < until && until <= now + most
 }
 
 /// When there is something to do again: with what is under way, or with what was put off.
