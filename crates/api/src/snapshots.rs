@@ -489,7 +489,7 @@ pub struct DiskPool {
     /// What snapshots and emulators take.
     #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(73014444032_i64))]
     pub used_bytes: i64,
-    /// What the emulators' disks could still grow to, all together.
+    /// What the emulators' disks could still grow to, all together, and what consolidation has reserved.
     #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(42949672960_i64))]
     pub committed_bytes: i64,
     #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(197568495616_i64))]
@@ -501,6 +501,12 @@ pub struct DiskPool {
     /// How much of it is taken, in percent.
     #[schema(minimum = 0, maximum = 100, examples(27))]
     pub pressure: i64,
+    /// How long until it is full if it goes on as in the last hour; null while it does not fill up.
+    #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(86400), required)]
+    pub seconds_to_full: Option<i64>,
+    /// When that is.
+    #[schema(format = DateTime, max_length = 35, examples("2026-11-16T04:00:00.000000Z"), required)]
+    pub full_at: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -592,6 +592,7 @@ impl Row for DiskPool {
         Column::new("USED", |pool| size(pool.used_bytes)),
         Column::new("FREE", |pool| size(pool.free_bytes)),
         Column::new("COMMITTED", |pool| size(pool.committed_bytes)),
+        Column::new("FULL IN", |pool| pool.seconds_to_full.map_or_else(|| "-".to_owned(), times::duration)),
         Column::wide("RECLAIMABLE", |pool| size(pool.reclaimable_bytes)),
     ];
 

@@ -36,7 +36,11 @@ pub fn age(since: &str) -> String {
 
 fn age_at(since: Timestamp, now: Timestamp) -> String {
     // The clocks of two machines differ a little.
-    let seconds = now.duration_since(since).as_secs().max(0);
+    duration(now.duration_since(since).as_secs().max(0))
+}
+
+/// So many seconds, in their largest unit.
+pub fn duration(seconds: i64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),
         60..3600 => format!("{}m", seconds / 60),

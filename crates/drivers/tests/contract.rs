@@ -15,7 +15,7 @@ use paddock_drivers::disk_pools::simulated::{SimulatedPool, SimulatedPoolSetting
 use paddock_drivers::emulator_hosts::simulated::{SimulatedHost, SimulatedHostSettings};
 use paddock_model::devices::Phase;
 use paddock_model::drivers::Retry;
-use paddock_model::drivers::disk_pools::{DiskPool, Integrity, LayerSource, Volume};
+use paddock_model::drivers::disk_pools::{DiskPool, Integrity, LayerSource, Merging, Volume};
 use paddock_model::drivers::emulator_hosts::{Channel, Consistency, EmulatorHost, Launch, Switch};
 use paddock_model::layers::{DiskId, LayerId};
 use ring::digest::SHA256;
@@ -161,6 +161,9 @@ sentences!(pools, qcow2_pool, simulated_pool:
     a_successor_is_taken_back_unless_a_device_has_written_to_it,
     a_successor_of_nothing_is_refused,
     a_lost_successor_is_never_made_anew,
+    a_chain_is_merged_in_pieces_and_takes_its_layer_s_place,
+    a_merge_that_is_abandoned_leaves_nothing,
+    a_layer_is_merged_onto_nothing_but_what_it_stands_on,
 );
 
 sentences!(hosts, qemu_host, simulated_host:
@@ -609,4 +612,89 @@ async fn a_host_that_is_opened_again_has_its_devices(world: Host) {
     assert_eq!(observed.incarnation, launch.incarnation);
     host.remove(launch.emulator).await.expect("removed");
     assert_eq!(host.list().await.expect("listed"), []);
+}
+
+/// A base, and layers that were captured one on another; the base first.
+async fn chain(world: &Pool, length: usize) -> Vec<LayerId> {
+    let (below, mut from, _) = world.disk().await;
+    let mut layers = vec![below];
+    for _ in 0..length {
+        (world.write_to)(from);
+        let (captured, to) = (layer(), disk());
+        world.pool.ensure_successor(from, captured, to).await.expect("a successor");
+        world.pool.seal_layer(captured, from).await.expect("sealed");
+        layers.push(captured);
+        from = to;
+    }
+    layers
+}
+
+async fn a_chain_is_merged_in_pieces_and_takes_its_layer_s_place(world: Pool) {
+    let layers = chain(&world, 4).await;
+    let (base, top) = (layers[0], layers[3]);
+    let merge = async |pool: &Arc<dyn DiskPool>| pool.merge_layer(top, base, 4096).await.expect("merged");
+
+    assert!(matches!(merge(&world.pool).await, Merging::UnderWay(_)), "a piece at a time");
+    let pool = (world.reopened)();
+    let facts = loop {
+        if let Merging::Ready(facts) = merge(&pool).await {
+            break facts;
+        }
+    };
+    let listed = pool.list().await.expect("listed");
+    assert_eq!((listed.merged.as_slice(), listed.strangers.len()), ([top].as_slice(), 0));
+    assert_eq!(listed.layers.iter().find(|layer| layer.id == top).expect("there").parent, Some(layers[2]));
+
+    for pool in [pool, (world.reopened)()] {
+        let replaced = pool.replace_layer(top, &facts.digest).await.expect("replaced");
+        assert_eq!(replaced, facts);
+    }
+    assert_eq!(merge(&world.pool).await, Merging::Ready(facts.clone()), "it stands there already");
+    let looked = world.pool.verify_layer(top, &facts.digest).await.expect("looked at");
+    assert_eq!(looked, Integrity::Sound);
+    let listed = world.pool.list().await.expect("listed");
+    assert_eq!(listed.merged, []);
+    assert_eq!(listed.layers.iter().find(|layer| layer.id == top).expect("there").parent, Some(base));
+    // What stands on it stands on it still, and what it was made of may go.
+    for layer in &layers[1..3] {
+        world.pool.remove_layer(*layer).await.expect("removed");
+    }
+    world.pool.ensure_disk(disk(), top).await.expect("a disk");
+    world.used_bytes().await;
+    let lost = world.pool.replace_layer(top, "0123").await.expect_err("nothing is ready");
+    assert_eq!((lost.code, lost.retry), ("merge_missing", Retry::Never));
+}
+
+async fn a_merge_that_is_abandoned_leaves_nothing(world: Pool) {
+    let layers = chain(&world, 3).await;
+    let before = world.used_bytes().await;
+    for most in [4096, u64::MAX] {
+        world.pool.merge_layer(layers[3], layers[0], most).await.expect("merged");
+
+        for _ in 0..2 {
+            world.pool.abandon_merge(layers[3]).await.expect("abandoned");
+        }
+
+        assert_eq!(world.used_bytes().await, before);
+        assert_eq!(world.pool.list().await.expect("listed").merged, []);
+    }
+    world.pool.merge_layer(layers[3], layers[0], u64::MAX).await.expect("merged");
+    world.pool.remove_layer(layers[3]).await.expect("removed");
+    assert_eq!(world.pool.list().await.expect("listed").merged, []);
+}
+
+async fn a_layer_is_merged_onto_nothing_but_what_it_stands_on(world: Pool) {
+    let (layers, other) = (chain(&world, 2).await, layer());
+    world.pool.ensure_layer(other, &world.source).await.expect("a layer");
+    let refused = async |layer, onto| {
+        let refused = world.pool.merge_layer(layer, onto, u64::MAX).await.expect_err("refused");
+        (refused.code, refused.retry)
+    };
+
+    for (layer, onto) in [(layers[2], other), (layers[1], layers[2]), (layers[2], layers[2])] {
+        assert_eq!(refused(layer, onto).await, ("merge_refused", Retry::Never));
+    }
+    assert_eq!(refused(layer(), layers[0]).await, ("layer_missing", Retry::Later));
+    world.pool.quarantine_layer(layers[1]).await.expect("put aside");
+    assert_eq!(refused(layers[2], layers[0]).await, ("layer_quarantined", Retry::Never));
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use paddock_model::Timestamp;
+use paddock_model::capacity::Course;
 use paddock_model::drivers::disk_pools::{DiskPool, PoolCapacity};
 use paddock_model::drivers::emulator_hosts::EmulatorHost;
 use paddock_model::drivers::journals::Journals;
@@ -24,10 +25,14 @@ pub struct Devices {
     pub settings: Settings,
     /// As it was when it was last looked at.
     capacity: RwLock<Option<PoolCapacity>>,
+    /// How it came to be so.
+    course: Mutex<Course>,
     /// What each disk took when the pool was last measured.
     disk_bytes: RwLock<HashMap<DiskId, i64>>,
     /// How far the look at the stored layers has come.
     pub(crate) integrity: tokio::sync::Mutex<Verification>,
+    /// What is being merged right now.
+    merges: Mutex<Merges>,
     /// When the host and the catalogue were last compared as a whole.
     pub(crate) compared_at: Mutex<Option<Timestamp>>,
     /// What is being sent right now.
@@ -56,6 +61,21 @@ pub(crate) struct Verification {
     pub rests_until: Option<Timestamp>,
 }
 
+/// How consolidation fares; what is lost with the process is found out anew.
+#[derive(Default)]
+pub(crate) struct Merges {
+    /// How much of each merged file there is.
+    pub written: HashMap<LayerId, i64>,
+    /// The room that they still need.
+    pub reserved_bytes: i64,
+    /// Those that cannot be helped now, and when to try again.
+    pub put_off: HashMap<LayerId, Timestamp>,
+    /// When all lineages were last looked at.
+    pub looked_at: Option<Timestamp>,
+    /// No faster than it may be.
+    pub rests_until: Option<Timestamp>,
+}
+
 /// A layer that is being read.
 pub(crate) struct Reading {
     pub layer: Layer,
@@ -76,6 +96,13 @@ pub struct Settings {
     pub verifications_at_once: i64,
     /// A snapshot on more layers than this is not deployed before they are consolidated.
     pub hard_depth: i64,
+    /// Lineages of more layers than this are consolidated.
+    pub soft_depth: i64,
+    /// How many layers are merged at once; none if 0.
+    pub consolidations_at_once: usize,
+    pub consolidate_bytes_per_second: u64,
+    /// How long what a layer stood on stays after it has moved, for devices that are just starting.
+    pub consolidation_grace: Duration,
     /// The loopback address of the first device is this one's; those before it are somebody else's.
     pub first_slot: i64,
     /// Of one tenant.
@@ -101,6 +128,13 @@ pub struct Settings {
     pub streams_per_caller: usize,
 }
 
+impl Settings {
+    /// What cannot be deployed is consolidated in any case, and no lineage is shorter than an image and a layer on it.
+    pub(crate) fn soft_depth(&self) -> i64 {
+        self.soft_depth.min(self.hard_depth).max(2)
+    }
+}
+
 impl Devices {
     pub fn new(
         host: Arc<dyn EmulatorHost>,
@@ -114,8 +148,10 @@ impl Devices {
             feeds: Feeds::new(journals),
             settings,
             capacity: RwLock::new(None),
+            course: Mutex::default(),
             disk_bytes: RwLock::default(),
             integrity: tokio::sync::Mutex::default(),
+            merges: Mutex::default(),
             compared_at: Mutex::new(None),
             arriving: Mutex::default(),
             watched_since: OnceLock::new(),
@@ -125,6 +161,10 @@ impl Devices {
     /// When this process first looked at the devices. Nobody saw what they did before.
     pub(crate) fn watched_since(&self, now: Timestamp) -> Timestamp {
         *self.watched_since.get_or_init(|| now)
+    }
+
+    pub(crate) fn merges(&self) -> MutexGuard<'_, Merges> {
+        self.merges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// None while somebody else sends them.
@@ -147,7 +187,8 @@ impl Devices {
         known.get(&disk).copied().unwrap_or_default()
     }
 
-    pub(crate) fn set_capacity(&self, capacity: PoolCapacity) {
+    pub(crate) fn set_capacity(&self, capacity: PoolCapacity, now: Timestamp) {
+        self.course().note(now, capacity.capacity_bytes - capacity.free_bytes);
         *self.capacity.write().unwrap_or_else(PoisonError::into_inner) = Some(capacity);
     }
 
@@ -155,11 +196,21 @@ impl Devices {
         *self.capacity.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn course(&self) -> MutexGuard<'_, Course> {
+        self.course.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long until the pool is full, if it goes on as in the last hour; none while it does not fill up.
+    pub(crate) fn full_in(&self) -> Option<Duration> {
+        self.course().full_in(self.capacity()?.free_bytes)
+    }
+
     /// How full the pool is, if nothing new may be put into it.
     pub(crate) fn fullness(&self) -> Option<PoolCapacity> {
         let critical = self.settings.critical_percent;
+        let reserved = self.merges().reserved_bytes;
         self.capacity().filter(|capacity| {
-            let taken = capacity.capacity_bytes - capacity.free_bytes;
+            let taken = capacity.capacity_bytes - capacity.free_bytes + reserved;
             taken.saturating_mul(100) >= capacity.capacity_bytes.saturating_mul(critical)
         })
     }

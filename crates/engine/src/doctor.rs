@@ -1,16 +1,17 @@
 //! The doctor: holds the catalogue against what lies in the pool and what runs, both ways, and touches nothing.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::Ipv4Addr;
 
-use paddock_model::drivers::disk_pools::DiskPool;
+use paddock_model::drivers::disk_pools::{DiskPool, PoolContents};
 use paddock_model::emulators::{EmulatorId, address_of};
 use paddock_model::layers::{DiskId, LayerId};
 use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result};
-use paddock_store::layers::LayerState;
+use paddock_store::consolidations::ConsolidationState;
+use paddock_store::layers::{Layer, LayerState};
 use paddock_store::slots::Slots;
-use paddock_store::{Tx, disks, emulators, layers, slots, tenant_usage, verifications};
+use paddock_store::{Tx, consolidations, disks, emulators, layers, slots, tenant_usage, verifications};
 
 use crate::Engine;
 use crate::imports::is_awaited;
@@ -30,6 +31,12 @@ pub enum Finding {
     MissingDisk(DiskId, EmulatorId),
     /// What stands on it is not as much as was counted.
     WrongCount(LayerId),
+    /// Its lineage is not as long as was counted.
+    WrongDepth(LayerId),
+    /// Its file stands on another one than the catalogue says.
+    WrongParent(LayerId),
+    /// A merged file lies ready for it, and nobody is about to put it in its place: it takes room.
+    StrayMerge(LayerId),
     /// Its bytes are not those that were recorded; nothing new is made on it.
     Quarantined(LayerId),
     /// Something of it runs or lies where devices run, and nobody wants it.
@@ -50,6 +57,13 @@ impl std::fmt::Display for Finding {
             Finding::StrayDisk(id) => write!(f, "disk {id} is in the pool, but in no record"),
             Finding::Stranger(name) => write!(f, "{name} is in the pool, but none of ours"),
             Finding::WrongCount(id) => write!(f, "what stands on layer {id} is not as much as was counted"),
+            Finding::WrongDepth(id) => write!(f, "the lineage of layer {id} is not as long as was counted"),
+            Finding::WrongParent(id) => {
+                write!(f, "layer {id} stands on another one in the pool than in the catalogue")
+            }
+            Finding::StrayMerge(id) => {
+                write!(f, "a merged file for layer {id} is in the pool, but nobody is about to use it")
+            }
             Finding::MissingLayer(id) => write!(f, "layer {id} is recorded, but not in the pool"),
             Finding::MissingDisk(id, emulator) => {
                 write!(f, "disk {id} of emulator {emulator} is recorded, but not in the pool")
@@ -92,6 +106,8 @@ pub async fn examine(engine: &Engine, pool: &dyn DiskPool, devices: &[EmulatorId
         .filter(|layer| layer.state == LayerState::Quarantined && there.contains(&layer.id));
     findings.extend(doubted.map(|layer| Finding::Quarantined(layer.id)));
 
+    findings.extend(wrong_lineages(&mut tx, &contents, &known_layers).await?);
+
     let disks_there: HashSet<DiskId> = contents.disks.iter().map(|disk| disk.id).collect();
     let recorded: HashSet<DiskId> = known_disks.iter().map(|disk| disk.id).collect();
     findings.extend(disks_there.difference(&recorded).copied().map(Finding::StrayDisk));
@@ -116,6 +132,27 @@ pub async fn examine(engine: &Engine, pool: &dyn DiskPool, devices: &[EmulatorId
     let slots = slots::examine(&mut tx).await?;
     findings.extend(slots.twice.into_iter().map(|slot| Finding::AddressTwice(address_of(slot))));
     findings.sort_by_key(ToString::to_string);
+    Ok(findings)
+}
+
+/// Whether files stand on what the catalogue says, but for those that are just being moved.
+async fn wrong_lineages(tx: &mut Tx, contents: &PoolContents, known: &[Layer]) -> Result<Vec<Finding>> {
+    let moving: HashSet<LayerId> = consolidations::list(tx)
+        .await?
+        .into_iter()
+        .filter(|row| row.state != ConsolidationState::Settling)
+        .map(|row| row.layer)
+        .collect();
+    let ready = known.iter().filter(|layer| layer.state == LayerState::Ready && !moving.contains(&layer.id));
+    let parents: HashMap<LayerId, Option<LayerId>> = ready.map(|layer| (layer.id, layer.parent)).collect();
+    let astray = contents
+        .layers
+        .iter()
+        .filter(|layer| parents.get(&layer.id).is_some_and(|parent| *parent != layer.parent));
+    let mut findings: Vec<Finding> = astray.map(|layer| Finding::WrongParent(layer.id)).collect();
+    let stray = contents.merged.iter().filter(|id| !moving.contains(*id));
+    findings.extend(stray.map(|id| Finding::StrayMerge(*id)));
+    findings.extend(layers::mismeasured(tx).await?.into_iter().map(Finding::WrongDepth));
     Ok(findings)
 }
 

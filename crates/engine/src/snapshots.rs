@@ -1,6 +1,7 @@
 //! Snapshots: what emulators boot from, and which of them a newcomer gets.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 use paddock_model::caller::Caller;
@@ -22,7 +23,7 @@ use paddock_model::snapshots::{
     CAPTURE_FAILED, Origin, PromotionProblem, RESERVED, Snapshot, SnapshotFilter, SnapshotState, Trust,
 };
 use paddock_model::tenants::TenantId;
-use paddock_model::{Error, Result};
+use paddock_model::{Error, Result, Timestamp};
 use paddock_store::layers::{Layer, LayerState};
 use paddock_store::retention::{self as judged, Annotation};
 use paddock_store::{
@@ -55,7 +56,7 @@ pub struct Described {
 pub struct SourceVolume {
     pub volume: DiskId,
     pub emulator: EmulatorId,
-    pub since: paddock_model::Timestamp,
+    pub since: Timestamp,
 }
 
 /// More are not named; that there are some is what matters.
@@ -605,20 +606,24 @@ pub struct DiskPool {
     pub reclaimable_bytes: i64,
     pub warn_percent: i64,
     pub critical_percent: i64,
+    /// How long until it is full at the present rate, and when that is; none while it does not fill up.
+    pub full_in: Option<(Duration, Timestamp)>,
 }
 
 pub async fn diskpool(engine: &Engine, caller: &Caller) -> Result<Vec<DiskPool>> {
     permissions::require(engine, caller, Relation::CanViewDiskpool, &Object::system())?;
     let devices = engine.devices()?;
     let Some(capacity) = devices.capacity() else { return Ok(Vec::new()) };
+    let reserved_bytes = devices.merges().reserved_bytes;
     let mut tx = engine.store.read().await?;
     Ok(vec![DiskPool {
         name: devices.pool.name().to_owned(),
         capacity,
-        committed_bytes: disks::committed_bytes(&mut tx).await?,
+        committed_bytes: disks::committed_bytes(&mut tx).await? + reserved_bytes,
         reclaimable_bytes: layers::removing_bytes(&mut tx).await?,
         warn_percent: devices.settings.warn_percent,
         critical_percent: devices.settings.critical_percent,
+        full_in: devices.full_in().map(|left| (left, engine.now() + left)),
     }])
 }
 

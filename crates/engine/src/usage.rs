@@ -120,7 +120,7 @@ mod tests {
             // The second stands on the first, and a disk too; on the second there is a snapshot, on the third nobody.
             layers: vec![layer(1, None), layer(2, Some(id(1))), layer(3, None)],
             disks: vec![PoolDisk { id: DiskId(Uuid::from_u128(9)), on: id(1), allocated_bytes: 7 }],
-            strangers: Vec::new(),
+            ..PoolContents::default()
         };
 
         let figures = figures(&contents, &[(id(2), 1)]);

@@ -148,6 +148,14 @@ settings! {
     verifications, "snapshots.verifications_at_once": Whole<1, 1000> = "1";
     /// A snapshot on more layers than this is not deployed before they are consolidated.
     hard_depth, "snapshots.hard_depth": Whole<1, 1000> = "8";
+    /// Snapshots on more layers than this are consolidated in the background: some of their layers become one.
+    soft_depth, "snapshots.soft_depth": Whole<2, 1000> = "4";
+    /// How many are consolidated at once; 0 is none.
+    consolidations, "consolidation.at_once": Whole<0, 100> = "1";
+    /// How fast layers are read and written for that, in bytes a second.
+    consolidation_rate, "consolidation.bytes_per_second": Whole<1024, 100_000_000_000> = "104857600";
+    /// How long replaced layers stay afterwards, for devices that have just begun to open them.
+    consolidation_grace, "consolidation.grace_seconds": Seconds<0, 86400> = "60";
     /// Folders on this machine from which disk images may be imported by their path, separated by commas.
     import_folders, "snapshots.import_folders": Folders = "";
     /// Largest disk image that somebody may send to be imported, in bytes.

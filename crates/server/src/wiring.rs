@@ -146,6 +146,10 @@ fn devices(config: &Config, world: &World) -> anyhow::Result<Devices> {
         freeze: config.freeze.0,
         verifications_at_once: config.verifications.0 as i64,
         hard_depth: config.hard_depth.0 as i64,
+        soft_depth: config.soft_depth.0 as i64,
+        consolidations_at_once: config.consolidations.0 as usize,
+        consolidate_bytes_per_second: config.consolidation_rate.0,
+        consolidation_grace: config.consolidation_grace.0,
         first_slot: config.first_address.slot,
         quota_emulators: config.quota_emulators.0 as i64,
         quota_memory_bytes: config.quota_memory.0 as i64,
@@ -404,9 +408,32 @@ fn describe() {
     metrics::describe_gauge!("paddock_pool_capacity_bytes", "How much a disk pool holds.");
     metrics::describe_gauge!("paddock_pool_used_bytes", "How much of a disk pool its own files take.");
     metrics::describe_gauge!("paddock_pool_free_bytes", "How much room a disk pool has left.");
+    metrics::describe_gauge!("paddock_pool_reserved_bytes", "Room that consolidation will need.");
+    metrics::describe_gauge!(
+        "paddock_pool_pressure_percent",
+        "How much of a disk pool is taken, by whomever."
+    );
+    metrics::describe_gauge!(
+        "paddock_pool_full_in_seconds",
+        "Time until a disk pool is full at the rate of the last hour; infinite while it does not fill up."
+    );
     metrics::describe_gauge!(
         "paddock_layers_bytes",
         "What stored layers hold: virtual (as devices see them), allocated (in the pool), exclusive and shared."
+    );
+    metrics::describe_gauge!("paddock_layers_deepest", "Layers in the longest lineage.");
+    metrics::describe_gauge!(
+        "paddock_layers_too_deep",
+        "Layers with a longer lineage than a limit, soft or hard."
+    );
+    metrics::describe_gauge!("paddock_consolidations_under_way", "Lineages that are being consolidated.");
+    metrics::describe_counter!(
+        "paddock_consolidations_total",
+        "Lineages that were consolidated or given up, by outcome."
+    );
+    metrics::describe_counter!(
+        "paddock_consolidation_bytes_total",
+        "Bytes that were written to consolidate lineages."
     );
     metrics::describe_gauge!("paddock_layers_quarantined", "Layers that are not what was recorded of them.");
     metrics::describe_gauge!("paddock_disks_bytes", "What the disks of devices take in the pool.");

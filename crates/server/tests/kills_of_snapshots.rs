@@ -13,8 +13,8 @@ use yard::kills::{
 };
 use yard::{Adb, Data, Phone};
 
-/// Captures of the same device make a long lineage; how long it may be is another matter.
-const DEEP: [&str; 2] = ["--snapshots-hard-depth", "1000"];
+/// Captures of the same device make a long lineage; how long it may be, and how it becomes shorter, is another matter.
+const DEEP: [&str; 4] = ["--snapshots-hard-depth", "1000", "--consolidation-at-once", "0"];
 
 fn capture(emulator: &str, name: &str) -> Act<'static> {
     let body = Some(json!({ "emulatorId": emulator, "name": name }));

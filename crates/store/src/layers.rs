@@ -23,7 +23,7 @@ const FIND: &str = "
 
 const INSERT: &str = "
     INSERT INTO layers (id, parent, state, source, virtual_bytes, allocated_bytes, refs, depth, reach_bytes, created_at, folder, expected)
-    VALUES ($1, $2, $3, $4, 0, 0, $5, $6, 0, $7, $8, $9)";
+    VALUES ($1, $2, $3, $4, 0, 0, $5, 1 + COALESCE((SELECT below.depth FROM layers below WHERE below.id = $2), 0), 0, $6, $7, $8)";
 
 const COMPLETE: &str = "
     UPDATE layers SET state = 'ready', virtual_bytes = $2, allocated_bytes = $3, digest = $4, source = NULL,
@@ -60,7 +60,43 @@ const MISCOUNTED: &str = "
     WHERE refs <> (SELECT COUNT(*) FROM snapshots WHERE snapshots.layer = layers.id)
                + (SELECT COUNT(*) FROM disks WHERE disks.layer = layers.id)
                + (SELECT COUNT(*) FROM layers above WHERE above.parent = layers.id)
+               + (SELECT COUNT(*) FROM consolidations WHERE consolidations.layer = layers.id)
+               + (SELECT COUNT(*) FROM consolidations WHERE consolidations.was_on = layers.id)
     ORDER BY id";
+
+/// Those whose lineage is not one longer than that of what they stand on.
+const MISMEASURED: &str = "
+    SELECT id FROM layers
+    WHERE depth <> 1 + COALESCE((SELECT below.depth FROM layers below WHERE below.id = layers.parent), 0)
+    ORDER BY id";
+
+/// On too long a lineage, and with something to boot or a device on it; the shortest first, as those above become shorter with it.
+const DEEPER: &str = "
+    SELECT id, parent, state, source, virtual_bytes, allocated_bytes, digest, refs, depth, reach_bytes, folder, expected, created_at FROM layers
+    WHERE state = 'ready' AND depth > $1
+        AND (EXISTS (SELECT 1 FROM snapshots WHERE snapshots.layer = layers.id AND snapshots.state <> 'deleting')
+          OR EXISTS (SELECT 1 FROM disks WHERE disks.layer = layers.id))
+    ORDER BY depth, id LIMIT $2";
+
+const COUNT_DEEPER: &str = "
+    SELECT COUNT(*) FROM layers WHERE state = 'ready' AND depth > $1";
+
+const DEEPEST: &str = "
+    SELECT depth FROM layers WHERE state = 'ready' ORDER BY depth DESC, id DESC LIMIT 1";
+
+const MOVE: &str = "
+    UPDATE layers SET parent = $2, allocated_bytes = $3, digest = $4, verified_at = $5,
+        depth = 1 + (SELECT below.depth FROM layers below WHERE below.id = $2),
+        reach_bytes = $3 + (SELECT below.reach_bytes FROM layers below WHERE below.id = $2)
+    WHERE id = $1 AND state <> 'removing'";
+
+/// What stands on a layer that has moved.
+const MOVE_ABOVE: &str = "
+    UPDATE layers SET
+        depth = 1 + (SELECT below.depth FROM layers below WHERE below.id = $1),
+        reach_bytes = CASE WHEN reach_bytes = 0 THEN 0
+            ELSE allocated_bytes + (SELECT below.reach_bytes FROM layers below WHERE below.id = $1) END
+    WHERE parent = $1";
 
 const SET_STATE: &str = "
     UPDATE layers SET state = $2 WHERE id = $1";
@@ -179,15 +215,14 @@ pub async fn find(tx: &mut Tx, id: LayerId) -> Result<Option<Layer>> {
     tx.row(FIND, args![id]).await
 }
 
-/// The intent to have a layer; it stands on the one below from now on.
+/// The intent to have a layer; it stands on the one below from now on, wherever that may have moved since it was read.
 pub async fn insert(tx: &mut Tx, new: &NewLayer, now: Timestamp) -> Result<()> {
     if let Some(below) = &new.below {
         hold(tx, below.id).await?;
     }
-    let (parent, depth) =
-        (new.below.as_ref().map(|below| below.id), new.below.as_ref().map_or(0, |below| below.depth));
+    let parent = new.below.as_ref().map(|below| below.id);
     let (source, folder, expected) = (new.source.as_deref(), new.folder.as_deref(), new.expected.as_deref());
-    let args = args![new.id, parent, new.state.name(), source, new.refs, depth + 1, now, folder, expected];
+    let args = args![new.id, parent, new.state.name(), source, new.refs, now, folder, expected];
     tx.execute_one(INSERT, args).await
 }
 
@@ -219,6 +254,45 @@ pub async fn removing_bytes(tx: &mut Tx) -> Result<i64> {
 pub async fn miscounted(tx: &mut Tx) -> Result<Vec<LayerId>> {
     let rows: Vec<(LayerId,)> = tx.rows(MISCOUNTED, &[]).await?;
     Ok(rows.into_iter().map(|(id,)| id).collect())
+}
+
+/// Those whose lineage is not as long as was counted; none in a healthy catalogue.
+pub async fn mismeasured(tx: &mut Tx) -> Result<Vec<LayerId>> {
+    let rows: Vec<(LayerId,)> = tx.rows(MISMEASURED, &[]).await?;
+    Ok(rows.into_iter().map(|(id,)| id).collect())
+}
+
+/// Some of those with a lineage of more layers than this, that somebody boots from or runs on.
+pub async fn deeper_than(tx: &mut Tx, depth: i64, most: i64) -> Result<Vec<Layer>> {
+    tx.rows(DEEPER, args![depth, most]).await
+}
+
+pub async fn count_deeper_than(tx: &mut Tx, depth: i64) -> Result<i64> {
+    Ok(tx.row::<(i64,)>(COUNT_DEEPER, args![depth]).await?.map_or(0, |(count,)| count))
+}
+
+/// The length of the longest lineage.
+pub async fn deepest(tx: &mut Tx) -> Result<i64> {
+    Ok(tx.row::<(i64,)>(DEEPEST, &[]).await?.map_or(0, |(depth,)| depth))
+}
+
+/// The layer and all that stands on it, from the bottom up: once a row is changed nobody puts another layer on it before the commit,
+/// so none is missed.
+pub(crate) async fn move_onto(
+    tx: &mut Tx,
+    id: LayerId,
+    onto: LayerId,
+    facts: &LayerFacts,
+    now: Timestamp,
+) -> Result<()> {
+    tx.execute_one(MOVE, args![id, onto, facts.allocated_bytes, &facts.digest, now]).await?;
+    let mut next = vec![id];
+    while let Some(below) = next.pop() {
+        if tx.execute(MOVE_ABOVE, args![below]).await? > 0 {
+            next.extend(children(tx, below).await?);
+        }
+    }
+    Ok(())
 }
 
 /// These layers, in no order.

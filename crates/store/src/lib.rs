@@ -19,6 +19,7 @@ mod value;
 pub mod api_keys;
 pub mod audit;
 pub mod authorizations;
+pub mod consolidations;
 pub mod device_authorizations;
 pub mod disks;
 pub mod emulators;

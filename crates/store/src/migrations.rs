@@ -25,6 +25,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "imports", script: include_str!("../migrations/0012_imports.sql") },
     Migration { name: "retention", script: include_str!("../migrations/0013_retention.sql") },
     Migration { name: "ci", script: include_str!("../migrations/0014_ci.sql") },
+    Migration { name: "consolidations", script: include_str!("../migrations/0015_consolidations.sql") },
 ];
 
 const JOURNAL: &str = "

@@ -64,6 +64,11 @@ const DELETING: &str = "
 const DELETE: &str = "
     DELETE FROM snapshots WHERE name = $1 AND state = 'deleting'";
 
+/// Those that were too deep and are not any more.
+const SHALLOW: &str = "
+    SELECT snapshots.name FROM snapshots JOIN layers ON layers.id = snapshots.layer
+    WHERE CAST(snapshots.problems AS TEXT) LIKE '%chain_too_deep%' AND layers.depth <= $1 ORDER BY snapshots.id LIMIT $2";
+
 const PER_LAYER: &str = "
     SELECT layer, COUNT(*) FROM snapshots GROUP BY layer";
 
@@ -132,6 +137,12 @@ pub async fn find_any_to_change(tx: &mut Tx, name: &Slug) -> Result<Option<Snaps
 
 fn covers(scope: &Scope, snapshot: &Snapshot) -> bool {
     snapshot.tenant.is_none_or(|tenant| scope.covers(tenant))
+}
+
+/// Some of those that are said to stand on too long a lineage, and stand on no more layers than this.
+pub async fn wrongly_too_deep(tx: &mut Tx, depth: i64, most: i64) -> Result<Vec<Slug>> {
+    let rows: Vec<(String,)> = tx.rows(SHALLOW, args![depth, most]).await?;
+    Ok(rows.iter().filter_map(|(name,)| Slug::parse(name)).collect())
 }
 
 /// Everything that the caller may see, newest first.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use paddock_model::drivers::disk_pools::{
-    Bytes, DiskPool, Integrity, LayerSource, PoolCapacity, PoolContents, PoolDisk, PoolLayer, Volume,
+    Bytes, DiskPool, Integrity, LayerSource, Merging, PoolCapacity, PoolContents, PoolDisk, PoolLayer, Volume,
 };
 use paddock_model::drivers::{DriverError, DriverResult, Retry};
 use paddock_model::layers::{DiskId, LayerFacts, LayerId};
@@ -49,6 +49,7 @@ struct World {
     /// Bytes that are to become layers.
     received: BTreeMap<LayerId, Vec<u8>>,
     strangers: BTreeSet<String>,
+    merges: BTreeMap<LayerId, Merge>,
     /// Disks that no layer can be made of.
     damaged: BTreeSet<DiskId>,
     /// What others than us have put beside the pool.
@@ -66,6 +67,15 @@ struct Layer {
     quarantined: bool,
 }
 
+/// A layer's content on fewer layers.
+struct Merge {
+    onto: LayerId,
+    content: Vec<u8>,
+    bytes: i64,
+    /// What is still to be read.
+    left: i64,
+}
+
 struct Disk {
     on: LayerId,
     /// A device has written to it.
@@ -76,7 +86,9 @@ impl World {
     fn used_bytes(&self) -> i64 {
         let disks = i64::try_from(self.disks.len()).unwrap_or(i64::MAX);
         let received = self.received.values().map(|bytes| i64::try_from(bytes.len()).unwrap_or(i64::MAX));
+        let merged = self.merges.values().map(|merge| if merge.left > 0 { 0 } else { merge.bytes });
         received.sum::<i64>()
+            + merged.sum::<i64>()
             + self.layers.values().map(|layer| self.own_bytes(layer)).sum::<i64>()
             + disks * DISK_BYTES
     }
@@ -85,6 +97,32 @@ impl World {
     fn own_bytes(&self, layer: &Layer) -> i64 {
         let shared = layer.disk.is_some_and(|disk| self.disks.contains_key(&disk));
         if shared { 0 } else { layer.bytes }
+    }
+
+    /// The layers that are to become one, from `layer` down to what stands on `onto`.
+    fn lineage(&self, layer: LayerId, onto: LayerId) -> DriverResult<Vec<LayerId>> {
+        let mut sources = Vec::new();
+        let mut next = layer;
+        while next != onto || sources.is_empty() {
+            let missing = format!("{next} is not in the pool");
+            let missing = || DriverError::new(Retry::Later, "layer_missing", missing);
+            let found = self.layers.get(&next).ok_or_else(missing)?;
+            found.digest().ok_or_else(|| unsealed(next))?;
+            if found.quarantined {
+                let message = format!("{next} was put aside because its bytes are in doubt");
+                return Err(DriverError::new(Retry::Never, "layer_quarantined", message));
+            }
+            if found.integrity != Integrity::Sound {
+                let message = format!("the bytes of {next} are not those that were recorded");
+                return Err(DriverError::new(Retry::Never, "layer_altered", message));
+            }
+            sources.push(next);
+            next = found.parent.ok_or_else(|| {
+                let message = format!("{layer} cannot be merged: it does not stand on {onto}");
+                DriverError::new(Retry::Never, "merge_refused", message)
+            })?;
+        }
+        Ok(sources)
     }
 
     /// The layer, if it is there and is or was this disk.
@@ -97,6 +135,11 @@ impl World {
             found => Ok(found),
         }
     }
+}
+
+fn merge_missing(layer: LayerId) -> DriverError {
+    let message = format!("what was merged for {layer} is not in the pool any more");
+    DriverError::new(Retry::Never, "merge_missing", message)
 }
 
 fn volume(disk: DiskId) -> Volume {
@@ -236,6 +279,7 @@ impl DiskPool for SimulatedPool {
         let mut world = self.world();
         world.layers.remove(&layer);
         world.received.remove(&layer);
+        world.merges.remove(&layer);
         Ok(())
     }
 
@@ -352,6 +396,58 @@ impl DiskPool for SimulatedPool {
         Ok(LayerFacts { virtual_bytes: VIRTUAL_BYTES, allocated_bytes: DISK_BYTES, digest })
     }
 
+    async fn merge_layer(&self, layer: LayerId, onto: LayerId, most: u64) -> DriverResult<Merging> {
+        self.faults.strike("merge a layer")?;
+        let mut world = self.world();
+        if world.merges.get(&layer).is_none_or(|merge| merge.onto != onto) {
+            let sources = world.lineage(layer, onto)?;
+            if sources == [layer] {
+                let digest = world.layers[&layer].digest().unwrap_or_default();
+                let allocated_bytes = world.layers[&layer].bytes;
+                return Ok(Merging::Ready(LayerFacts {
+                    virtual_bytes: VIRTUAL_BYTES,
+                    allocated_bytes,
+                    digest,
+                }));
+            }
+            let bytes = sources.iter().map(|source| world.layers[source].bytes).sum();
+            self.has_room(&world, bytes)?;
+            let content = format!("{layer} on {onto}").into_bytes();
+            world.merges.insert(layer, Merge { onto, content, bytes, left: bytes });
+        }
+        let Some(merge) = world.merges.get_mut(&layer) else { return Err(unsealed(layer)) };
+        merge.left -= i64::try_from(most).unwrap_or(i64::MAX);
+        if merge.left > 0 {
+            return Ok(Merging::UnderWay(merge.bytes - merge.left));
+        }
+        let digest = digest_of(&merge.content);
+        Ok(Merging::Ready(LayerFacts { virtual_bytes: VIRTUAL_BYTES, allocated_bytes: merge.bytes, digest }))
+    }
+
+    async fn replace_layer(&self, layer: LayerId, digest: &str) -> DriverResult<LayerFacts> {
+        self.faults.strike("replace a layer")?;
+        let mut world = self.world();
+        let ready = world.merges.get(&layer);
+        let ready = ready.is_some_and(|merge| merge.left <= 0 && digest_of(&merge.content) == digest);
+        if ready && let Some(merge) = world.merges.remove(&layer) {
+            let replaced = world.layers.get_mut(&layer);
+            let replaced = replaced.ok_or_else(|| merge_missing(layer))?;
+            replaced.parent = Some(merge.onto);
+            replaced.content = Some(merge.content);
+            replaced.bytes = merge.bytes;
+        }
+        let found = world.layers.get(&layer).filter(|found| found.digest().as_deref() == Some(digest));
+        let found = found.ok_or_else(|| merge_missing(layer))?;
+        let digest = digest.to_owned();
+        Ok(LayerFacts { virtual_bytes: VIRTUAL_BYTES, allocated_bytes: found.bytes, digest })
+    }
+
+    async fn abandon_merge(&self, layer: LayerId) -> DriverResult<()> {
+        self.faults.strike("abandon a merge")?;
+        self.world().merges.remove(&layer);
+        Ok(())
+    }
+
     async fn capacity(&self) -> DriverResult<PoolCapacity> {
         let (used_bytes, occupied_bytes) = {
             let world = self.world();
@@ -381,6 +477,7 @@ impl DiskPool for SimulatedPool {
         Ok(PoolContents {
             layers: layers.collect(),
             disks: disks.collect(),
+            merged: world.merges.iter().filter(|(_, merge)| merge.left <= 0).map(|(id, _)| *id).collect(),
             strangers: world.strangers.iter().cloned().collect(),
         })
     }

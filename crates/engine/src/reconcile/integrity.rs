@@ -13,6 +13,7 @@ use paddock_store::{layers, snapshots};
 use ring::digest::{Context, SHA256};
 use serde_json::json;
 
+use super::consolidation::may_have_moved;
 use super::{Loop, Report, Trouble};
 use crate::audit::Actor;
 use crate::devices::{Devices, Reading};
@@ -89,6 +90,11 @@ async fn read(devices: &Devices, reading: &mut Reading) -> Result<bool, Trouble>
 async fn conclude(engine: &Engine, devices: &Devices, reading: Reading) -> Result<(), Trouble> {
     let digits: String = reading.context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     if reading.layer.digest.as_deref() != Some(&digits) {
+        let recorded = reading.layer.digest.as_deref().unwrap_or_default();
+        // Another file with the same content took its place while it was read; the next reading is of that one.
+        if may_have_moved(engine, reading.layer.id, recorded).await? {
+            return Ok(());
+        }
         put_aside(engine, devices, reading.layer.id, "its bytes are not those that were recorded").await?;
         return Ok(report_count(engine).await?);
     }
@@ -104,6 +110,7 @@ async fn glance(engine: &Engine, devices: &Devices) -> Result<u64, Trouble> {
         let (LayerState::Ready, Some(digest)) = (layer.state, &layer.digest) else { continue };
         match devices.pool.glance_at_layer(layer.id, digest).await? {
             Integrity::Sound => {}
+            _ if may_have_moved(engine, layer.id, digest).await? => {}
             // Perhaps a disk that is not mounted: it may come back, and then all is well. Or it has gone as it should.
             Integrity::Missing => {
                 let now = layers::find(&mut engine.store.read().await?, layer.id).await?;
@@ -126,7 +133,12 @@ async fn glance(engine: &Engine, devices: &Devices) -> Result<u64, Trouble> {
 }
 
 /// No new device is made on it, nor on what stands on it.
-async fn put_aside(engine: &Engine, devices: &Devices, layer: LayerId, why: &str) -> Result<(), Trouble> {
+pub(super) async fn put_aside(
+    engine: &Engine,
+    devices: &Devices,
+    layer: LayerId,
+    why: &str,
+) -> Result<(), Trouble> {
     tracing::error!(%layer, why, "a layer is put aside; compare it with a backup");
     devices.pool.quarantine_layer(layer).await?;
     let now = engine.now();

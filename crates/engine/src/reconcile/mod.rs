@@ -5,6 +5,7 @@
 
 pub mod capacity;
 pub mod captures;
+pub mod consolidation;
 pub mod emulators;
 pub mod expiry;
 pub mod idempotency_keys;
@@ -40,6 +41,7 @@ pub use runner::{LoopStatus, Outcome, Runner, Settings, Status};
 pub const LOOPS: &[Loop] = &[
     capacity::LOOP,
     captures::LOOP,
+    consolidation::LOOP,
     emulators::LOOP,
     expiry::LOOP,
     idempotency_keys::LOOP,

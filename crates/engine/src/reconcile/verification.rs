@@ -19,6 +19,7 @@ use paddock_store::verifications::{Outcome, Trial, Verification, VerificationSta
 use paddock_store::{disks, layers, slots, snapshots, verifications};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::consolidation::may_have_moved;
 use super::{Loop, Report, Trouble, delay};
 use crate::Engine;
 use crate::devices::Devices;
@@ -151,6 +152,11 @@ async fn begin(
         Integrity::Broken(how) => Some(format!("Its layer is damaged: {how}.")),
     };
     if let Some(problem) = problem {
+        // Another file with the same content is taking its place; the next look is at that one.
+        if may_have_moved(engine, snapshot.layer, &digest).await? {
+            let later = Verification { due_at: engine.now() + LOOKED_AT, ..verification.clone() };
+            return Ok(Some(later));
+        }
         devices.pool.quarantine_layer(snapshot.layer).await?;
         return Ok(Some(failed(verification, INTEGRITY_MISMATCH, &problem)));
     }

@@ -38,6 +38,14 @@ pub struct PoolCapacity {
     pub free_bytes: i64,
 }
 
+impl PoolCapacity {
+    /// How much is taken, by whomever, in percent.
+    pub fn pressure(&self) -> i64 {
+        let taken = self.capacity_bytes - self.free_bytes;
+        taken.saturating_mul(100).checked_div(self.capacity_bytes).unwrap_or(0)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolLayer {
     pub id: LayerId,
@@ -58,8 +66,19 @@ pub struct PoolDisk {
 pub struct PoolContents {
     pub layers: Vec<PoolLayer>,
     pub disks: Vec<PoolDisk>,
+    /// Layers for which a merged file lies ready to take their place.
+    pub merged: Vec<LayerId>,
     /// What is neither, by name; it is reported and never touched.
     pub strangers: Vec<String>,
+}
+
+/// How far the merging of a layer has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Merging {
+    /// So many bytes of the merged file are written.
+    UnderWay(i64),
+    /// The merged file lies ready; this will be said of the layer once it is in its place.
+    Ready(LayerFacts),
 }
 
 /// What a look at a layer's bytes has shown.
@@ -107,6 +126,18 @@ pub trait DiskPool: Send + Sync + 'static {
 
     /// Nobody writes to `disk` any more: from now on it is the layer alone, flushed and with its digest.
     async fn seal_layer(&self, layer: LayerId, disk: DiskId) -> DriverResult<LayerFacts>;
+
+    /// Writes what a layer and those below it hold, down to `onto`, into one file that stands on `onto`, and holds it against
+    /// what it was made of, byte by byte. A call does about as much as it takes to read `most` bytes; the next one goes on, and begins
+    /// anew after another process did. Nothing that is there is touched, and whoever reads the layer reads what it was.
+    async fn merge_layer(&self, layer: LayerId, onto: LayerId, most: u64) -> DriverResult<Merging>;
+
+    /// Puts the merged file with this digest in its layer's place, in one step: whoever opens the layer from now on, or what stands on
+    /// it, reads the same through fewer files. Whoever has it open goes on with what was there.
+    async fn replace_layer(&self, layer: LayerId, digest: &str) -> DriverResult<LayerFacts>;
+
+    /// Forgets a merge that nobody has begun to put in its layer's place.
+    async fn abandon_merge(&self, layer: LayerId) -> DriverResult<()>;
 
     async fn capacity(&self) -> DriverResult<PoolCapacity>;
 

@@ -330,8 +330,7 @@ fn wire_volume(volume: &snapshots::SourceVolume) -> SourceVolume {
 }
 
 fn wire_pool(pool: snapshots::DiskPool) -> DiskPool {
-    let taken = pool.capacity.capacity_bytes - pool.capacity.free_bytes;
-    let pressure = (taken.saturating_mul(100)).checked_div(pool.capacity.capacity_bytes).unwrap_or(0);
+    let pressure = pool.capacity.pressure();
     DiskPool {
         name: pool.name,
         status: if pressure >= pool.critical_percent {
@@ -351,6 +350,8 @@ fn wire_pool(pool: snapshots::DiskPool) -> DiskPool {
             critical_percent: pool.critical_percent,
         },
         pressure,
+        seconds_to_full: pool.full_in.map(|(left, _)| i64::try_from(left.as_secs()).unwrap_or(i64::MAX)),
+        full_at: pool.full_in.map(|(_, at)| time(at)),
     }
 }
 

@@ -20,7 +20,7 @@ pub struct Arrival {
 }
 
 /// A file that is removed with this, unless it has got another name.
-struct Prepared(PathBuf);
+pub(super) struct Prepared(pub PathBuf);
 
 impl Drop for Prepared {
     fn drop(&mut self) {

@@ -31,10 +31,10 @@ const V3_LENGTH: usize = 104;
 /// With the compression type, as today's QEMU writes it.
 const WRITTEN_LENGTH: usize = 112;
 const REFCOUNT_ORDER: u32 = 4;
-const OFFSET_BITS: u64 = 0x00ff_ffff_ffff_fe00;
+pub(super) const OFFSET_BITS: u64 = 0x00ff_ffff_ffff_fe00;
 /// Set in an entry exactly if the cluster that it names has no other user.
-const COPIED: u64 = 1 << 63;
-const COMPRESSED: u64 = 1 << 62;
+pub(super) const COPIED: u64 = 1 << 63;
+pub(super) const COMPRESSED: u64 = 1 << 62;
 const ALL_ZERO: u64 = 1;
 const L1_RESERVED: u64 = 0x7f00_0000_0000_01ff;
 const L2_RESERVED: u64 = 0x3f00_0000_0000_01fe;
@@ -538,7 +538,33 @@ impl Walk {
     }
 }
 
-fn entries(table: &[u8]) -> impl Iterator<Item = u64> + '_ {
+/// Where a cluster is, and which of its 32 parts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Entry {
+    pub place: u64,
+    parts: u64,
+}
+
+impl Entry {
+    /// The entries of an extended L2 table.
+    pub fn table(bytes: &[u8]) -> Vec<Entry> {
+        let mut words = entries(bytes);
+        let next = || Some(Entry { place: words.next()?, parts: words.next()? });
+        std::iter::from_fn(next).collect()
+    }
+
+    /// One bit a part that is in the file.
+    pub fn there(self) -> u32 {
+        if self.place & OFFSET_BITS == 0 { 0 } else { self.parts as u32 }
+    }
+
+    /// One bit a part that reads as zeros.
+    pub fn zeros(self) -> u32 {
+        (self.parts >> 32) as u32 & !self.there()
+    }
+}
+
+pub(super) fn entries(table: &[u8]) -> impl Iterator<Item = u64> + '_ {
     table.chunks_exact(8).map(|bytes| bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)))
 }
 
@@ -559,6 +585,18 @@ fn l1_entries(virtual_bytes: u64) -> u64 {
 }
 
 impl Overlay {
+    pub fn refcount_table_offset(&self) -> u64 {
+        CLUSTER
+    }
+
+    pub fn refcount_block_offset(&self) -> u64 {
+        2 * CLUSTER
+    }
+
+    pub fn l1_offset(&self) -> u64 {
+        3 * CLUSTER
+    }
+
     /// Header, refcount table, one refcount block, then the L1 table, which is all zeros and therefore not written.
     pub fn new(virtual_bytes: u64, backing: &Backing) -> Result<Overlay, Fault> {
         if virtual_bytes == 0 || !virtual_bytes.is_multiple_of(512) {

@@ -5,6 +5,7 @@
 //! layers/lay_….json              its digest, written before it is a layer
 //! layers/lay_….quarantined       no new disk is made on it
 //! layers/lay_….received          sent by somebody, whole, and no layer yet
+//! layers/lay_….merged            the same content on fewer files, to take the layer's place; and its record, .merged.json
 //! disks/dsk_….qcow2              written by one device; stands on ../layers/lay_….qcow2
 //! ```
 //!
@@ -16,9 +17,11 @@
 //! from both folders.
 
 mod arrival;
+mod clusters;
+mod contents;
 pub mod format;
+mod merges;
 
-use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -28,7 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use paddock_model::drivers::disk_pools::{
-    Bytes, DiskPool, Integrity, LayerSource, PoolCapacity, PoolContents, PoolDisk, PoolLayer, Volume,
+    Bytes, DiskPool, Integrity, LayerSource, Merging, PoolCapacity, PoolContents, Volume,
 };
 use paddock_model::drivers::{DriverError, DriverResult, Retry};
 use paddock_model::layers::{DiskId, LayerFacts, LayerId};
@@ -40,17 +43,22 @@ use tokio::io::AsyncReadExt;
 
 use self::arrival::Arrival;
 use self::format::{Backing, Fault, HEADER_BYTES, Header, Overlay, Walk};
+use self::merges::Merges;
 use super::{broken_off, not_received, require_digest, too_large};
 use crate::durable::{self, io_error, on_a_thread, sync_folder};
 
 const PIECE: usize = 1 << 20;
 const RECEIVED: &str = "received";
+const MERGED: &str = "merged";
+const MERGED_RECORD: &str = "merged.json";
 
 pub struct Qcow2Pool {
     name: String,
     place: Arc<Place>,
     /// One import at a time: they are few, large, and two of the same layer would be in each other's way.
     imports: tokio::sync::Mutex<()>,
+    /// Those that this process has begun.
+    merges: Merges,
 }
 
 /// The folder, for threads that may block.
@@ -111,14 +119,19 @@ impl Qcow2Pool {
         };
         let place =
             open().map_err(|error| io_error(&format!("open the pool in {}", folder.display()), error))?;
-        Ok(Qcow2Pool { name: name.to_owned(), place: Arc::new(place), imports: tokio::sync::Mutex::new(()) })
+        Ok(Qcow2Pool::new(name, place))
     }
 
     /// The pool of a server that may be at work: nothing is made, and nothing is swept.
     pub fn join(name: &str, folder: &Path) -> DriverResult<Qcow2Pool> {
         let place = Place::new(folder)
             .map_err(|error| io_error(&format!("look into the pool in {}", folder.display()), error))?;
-        Ok(Qcow2Pool { name: name.to_owned(), place: Arc::new(place), imports: tokio::sync::Mutex::new(()) })
+        Ok(Qcow2Pool::new(name, place))
+    }
+
+    fn new(name: &str, place: Place) -> Qcow2Pool {
+        let imports = tokio::sync::Mutex::new(());
+        Qcow2Pool { name: name.to_owned(), place: Arc::new(place), imports, merges: Merges::default() }
     }
 
     async fn with<T: Send + 'static>(
@@ -214,6 +227,29 @@ impl DiskPool for Qcow2Pool {
         self.with(move |place| place.seal_layer(layer, disk)).await
     }
 
+    async fn merge_layer(&self, layer: LayerId, onto: LayerId, most: u64) -> DriverResult<Merging> {
+        let begun = self.merges.take(layer);
+        let (merging, rest) = self.with(move |place| place.merge_layer(layer, onto, most, begun)).await?;
+        if let Some(rest) = rest {
+            self.merges.keep(layer, rest);
+        }
+        Ok(merging)
+    }
+
+    async fn replace_layer(&self, layer: LayerId, digest: &str) -> DriverResult<LayerFacts> {
+        let digest = digest.to_owned();
+        self.with(move |place| place.replace_layer(layer, &digest)).await
+    }
+
+    async fn abandon_merge(&self, layer: LayerId) -> DriverResult<()> {
+        let begun = self.merges.take(layer);
+        self.with(move |place| {
+            drop(begun);
+            place.abandon_merge(layer)
+        })
+        .await
+    }
+
     async fn capacity(&self) -> DriverResult<PoolCapacity> {
         self.with(Place::capacity).await
     }
@@ -273,6 +309,14 @@ impl Place {
     fn prepared(&self, folder: &Path, id: &str) -> PathBuf {
         let number = self.prepared.fetch_add(1, Ordering::Relaxed);
         folder.join(format!(".{id}.{}-{number}.tmp", std::process::id()))
+    }
+
+    fn merged_file(&self, layer: LayerId) -> PathBuf {
+        self.layers.join(format!("{layer}.{MERGED}"))
+    }
+
+    fn merged_record(&self, layer: LayerId) -> PathBuf {
+        self.layers.join(format!("{layer}.{MERGED_RECORD}"))
     }
 
     fn received_file(&self, layer: LayerId) -> PathBuf {
@@ -415,6 +459,8 @@ impl Place {
                 durable::remove(&self.layers.join(format!("{layer}.{}", format.name())))?;
             }
             durable::remove(&self.received_file(layer))?;
+            durable::remove(&self.merged_record(layer))?;
+            durable::remove(&self.merged_file(layer))?;
             durable::remove(&self.record_file(layer))?;
             durable::remove(&self.quarantine_file(layer))?;
             sync_folder(&self.layers)
@@ -688,99 +734,6 @@ impl Place {
             .map_err(|error| io_error(&format!("remove {disk}"), error))
     }
 
-    fn capacity(&self) -> DriverResult<PoolCapacity> {
-        let failed = |error| io_error("measure the pool", error);
-        let facts = rustix::fs::statvfs(&self.disks).map_err(|errno| failed(errno.into()))?;
-        let mut used_bytes = 0;
-        // Those with two names, which count once.
-        let mut seen = HashSet::new();
-        for folder in [&self.layers, &self.disks] {
-            for entry in fs::read_dir(folder).map_err(failed)? {
-                match entry.and_then(|entry| entry.metadata()) {
-                    Ok(facts) if facts.nlink() > 1 && !seen.insert(facts.ino()) => {}
-                    Ok(facts) => used_bytes += allocated(&facts),
-                    // Removed in the meantime.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    Err(error) => return Err(failed(error)),
-                }
-            }
-        }
-        let bytes = |blocks: u64| signed(blocks.saturating_mul(facts.f_frsize));
-        Ok(PoolCapacity {
-            // What the file system keeps from us is no room that a pool could ever have.
-            capacity_bytes: bytes(
-                facts.f_blocks.saturating_sub(facts.f_bfree).saturating_add(facts.f_bavail),
-            ),
-            used_bytes,
-            free_bytes: bytes(facts.f_bavail),
-        })
-    }
-
-    fn list(&self) -> DriverResult<PoolContents> {
-        let failed = |error| io_error("list the pool", error);
-        let mut contents = PoolContents::default();
-        // Layers whose files are disks too.
-        let mut sealed = HashSet::new();
-        for (folder, within) in [(&self.layers, "layers"), (&self.disks, "disks")] {
-            for entry in fs::read_dir(folder).map_err(failed)? {
-                let entry = entry.map_err(failed)?;
-                let name = entry.file_name().to_string_lossy().into_owned();
-                let known = match within {
-                    "layers" => self.list_layer(&entry, &name, &mut sealed, &mut contents),
-                    _ => list_disk(&entry, &name, &sealed, &mut contents),
-                };
-                // Looked at again: it may have got another name meanwhile, or none.
-                if !known && !is_prepared(&name) && fs::symlink_metadata(entry.path()).is_ok() {
-                    contents.strangers.push(format!("{within}/{name}"));
-                }
-            }
-        }
-        contents.layers.sort_by_key(|layer| layer.id);
-        contents.disks.sort_by_key(|disk| disk.id);
-        contents.strangers.sort();
-        Ok(contents)
-    }
-
-    /// Whether the file belongs to a layer; a digest without a layer does not.
-    fn list_layer(
-        &self,
-        entry: &fs::DirEntry,
-        name: &str,
-        sealed: &mut HashSet<u64>,
-        contents: &mut PoolContents,
-    ) -> bool {
-        let Some((id, kind)) = name.split_once('.') else { return false };
-        let Some(id) = LayerId::parse(id) else { return false };
-        let format = match kind {
-            "json" | "quarantined" => return self.layer_file(id).is_some(),
-            RECEIVED => return true,
-            "qcow2" => Format::Qcow2,
-            "raw" => Format::Raw,
-            _ => return false,
-        };
-        let Ok(facts) = entry.metadata() else { return false };
-        let (virtual_bytes, parent) = match format {
-            Format::Raw => (facts.len(), None),
-            Format::Qcow2 => {
-                let header = File::open(entry.path()).ok().and_then(|file| read_header(&file).ok()?.ok());
-                // A layer whose header cannot be read is still a layer, which verification will find broken.
-                header.map_or((0, None), |header| (header.virtual_bytes, layer_below(&header)))
-            }
-        };
-        // Two names, one file: its bytes are the disk's until the layer is sealed, and the layer's from then on.
-        let mut allocated_bytes = allocated(&facts);
-        if facts.nlink() > 1 {
-            if self.record(id).is_some() {
-                sealed.insert(facts.ino());
-            } else {
-                allocated_bytes = 0;
-            }
-        }
-        let virtual_bytes = signed(virtual_bytes);
-        contents.layers.push(PoolLayer { id, parent, virtual_bytes, allocated_bytes });
-        true
-    }
-
     fn verify_layer(&self, layer: LayerId, digest: &str) -> DriverResult<Integrity> {
         let failed = |error| io_error(&format!("read {layer}"), error);
         let Some((format, path)) = self.layer_file(layer) else { return Ok(Integrity::Missing) };
@@ -899,16 +852,6 @@ fn open_beneath(folder: &Path, path: &Path) -> DriverResult<File> {
 
 fn refused(name: &str, fault: &Fault) -> DriverError {
     DriverError::new(Retry::Never, "image_refused", format!("{name} cannot be a layer: {fault}"))
-}
-
-fn list_disk(entry: &fs::DirEntry, name: &str, sealed: &HashSet<u64>, contents: &mut PoolContents) -> bool {
-    let Some(id) = name.strip_suffix(".qcow2").and_then(DiskId::parse) else { return false };
-    let header = File::open(entry.path()).ok().and_then(|file| read_header(&file).ok()?.ok());
-    let on = header.as_ref().and_then(layer_below);
-    let (Some(on), Ok(facts)) = (on, entry.metadata()) else { return false };
-    let allocated_bytes = if sealed.contains(&facts.ino()) { 0 } else { allocated(&facts) };
-    contents.disks.push(PoolDisk { id, on, allocated_bytes });
-    true
 }
 
 fn backing_on(layer: LayerId, format: Format) -> Backing {
