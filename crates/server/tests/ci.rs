@@ -45,9 +45,10 @@ impl Jobs {
     }
 
     fn body(&self, extra: Value) -> Value {
-        let mut body = json!({ "tenantId": self.tenant, "deviceType": "phone" });
-        body.as_object_mut().expect("an object").extend(extra.as_object().expect("an object").clone());
-        body
+        let Value::Object(mut body) = extra else { panic!("{extra} is no body") };
+        body.entry("tenantId").or_insert(json!(self.tenant));
+        body.entry("deviceType").or_insert(json!("phone"));
+        Value::Object(body)
     }
 
     /// A job's device, up.
@@ -104,6 +105,7 @@ impl Jobs {
     }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "it stands beside codes of refusals")]
 fn found(hit: &str, name: &str) -> Result<(String, Value), String> {
     Ok((hit.to_owned(), json!(name)))
 }
