@@ -487,7 +487,7 @@ async fn a_device_moves_from_disk_to_disk(world: Host) {
     let emulator = launch.emulator;
     let patience = Duration::from_secs(20);
     assert_eq!(host.volume(emulator).await.expect("asked"), None);
-    let absent = Switch { emulator, from: volume.clone(), to: volume.clone(), patience };
+    let absent = Switch { emulator, from: volume.clone(), to: volume.clone(), patience, memory: None };
     assert_eq!(host.switch(&absent).await.expect_err("absent").code, "device_missing");
     host.ensure(&launch).await.expect("started");
     until(&*host, emulator, "ready", is_ready).await;
@@ -497,12 +497,12 @@ async fn a_device_moves_from_disk_to_disk(world: Host) {
     for _ in 0..3 {
         let (captured, next) = (layer(), disk());
         let to = pool.pool.ensure_successor(disk_now, captured, next).await.expect("a successor");
-        let switch = Switch { emulator, from: from.clone(), to: to.clone(), patience };
+        let switch = Switch { emulator, from: from.clone(), to: to.clone(), patience, memory: None };
         assert_eq!(host.switch(&switch).await.expect("moved"), Consistency::Filesystem);
         // Asked again, nobody knows how it came there.
         assert_eq!(host.switch(&switch).await.expect("moved already"), Consistency::Crash);
         assert_eq!(host.volume(emulator).await.expect("asked").as_ref(), Some(&to));
-        let wrong = Switch { emulator, from: from.clone(), to: from.clone(), patience };
+        let wrong = Switch { emulator, from: from.clone(), to: from.clone(), patience, memory: None };
         let refused = host.switch(&Switch { to: volume_of_nobody(), ..wrong }).await.expect_err("not there");
         assert_eq!((refused.code, refused.retry), ("volume_conflict", Retry::Never));
         pool.pool.seal_layer(captured, disk_now).await.expect("sealed");

@@ -116,10 +116,10 @@ impl Control {
     pub async fn resume(
         &self,
         now: Timestamp,
-        launch: &Launch,
+        identity: &Value,
         patience: Duration,
     ) -> Result<Hello, Trouble> {
-        let request = json!({"op": "resume", "time": now.as_millisecond(), "identity": identity(launch)});
+        let request = json!({"op": "resume", "time": now.as_millisecond(), "identity": identity});
         let answer = self.ask(request, patience).await?;
         serde_json::from_value(answer).map_err(|_| Trouble::Refused(Value::Null))
     }
