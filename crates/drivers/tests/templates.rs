@@ -110,7 +110,10 @@ async fn many_clones_resume_from_one_memory_and_are_nobody_else() {
     let mut world = World::new();
     let mut origin = world.origin().await;
     let at = origin.launch.address;
-    world.adb.shell(at, "echo disk > /data/kept; echo memory > /tmp/kept; (sleep 100000 </dev/null >/dev/null 2>&1 &)");
+    world.adb.shell(
+        at,
+        "echo disk > /data/kept; echo memory > /tmp/kept; (sleep 100000 </dev/null >/dev/null 2>&1 &)",
+    );
     let ticks = world.adb.shell(at, "cat /proc/$(pidof sleep)/stat");
 
     let (captured, memory) = world.capture(&mut origin).await;
@@ -161,7 +164,8 @@ async fn many_clones_resume_from_one_memory_and_are_nobody_else() {
     // A clone's own memory can be taken, too; and a clone that is restarted boots from what it has written.
     let clone = clones.remove(0);
     let disk_of_clone = world.pool.list().await.expect("listed").disks.into_iter().map(|disk| disk.id);
-    let own = disk_of_clone.into_iter().find(|id| clone.volume.0.contains(&id.to_string())).expect("its disk");
+    let own =
+        disk_of_clone.into_iter().find(|id| clone.volume.0.contains(&id.to_string())).expect("its disk");
     let mut second = Origin { launch: clone, disk: own };
     world.adb.shell(second.launch.address, "echo grandchild > /tmp/kept");
     let (captured, memory_of_clone) = world.capture(&mut second).await;
@@ -230,7 +234,7 @@ async fn what_cannot_resume_says_why_and_boots() {
     fs::remove_file(folder.join("memory.ram")).expect("removed");
     let clone = world.clone_of(&origin, captured, memory).await;
     assert!(world.refused(&clone).await.contains("memory.ram"));
-    assert_eq!(world.host.verify_template(memory).await.expect("read"), Integrity::Altered);
+    assert_eq!(world.host.verify_template(memory).await.expect("read"), Integrity::Missing);
 
     // Memory that nobody took.
     let missing = world.host.ensure_template(template()).await.expect_err("nothing there");

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::emulators::{find_to_change, require_action, require_room, require_undisturbed, update};
 use crate::snapshots::{self, Described, Draft, describe_one};
-use crate::{Engine, idempotency_keys, permissions};
+use crate::{Engine, idempotency_keys, permissions, templates};
 
 /// What a caller may say about a new snapshot of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,9 +25,11 @@ pub struct CaptureSpec {
     pub name: Option<String>,
     pub group: Option<String>,
     pub labels: Labels,
+    /// Whether the device's memory is to be kept with its disk, so that clones resume.
+    pub memory: bool,
 }
 
-/// Captures a device's disk without stopping it. When this returns the snapshot is wanted; a loop takes it.
+/// Captures a device's disk, and its memory if that is wanted, without stopping it. When this returns the snapshot is wanted; a loop takes it.
 pub async fn create(engine: &Engine, caller: &Caller, spec: CaptureSpec) -> Result<Described> {
     let devices = engine.devices()?;
     let now = engine.now();
@@ -77,9 +79,13 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: CaptureSpec) -> Resu
         reason: None,
     };
     captures::insert(&mut tx, &wanted).await?;
+    if spec.memory {
+        templates::want(engine, &mut tx, devices, &wanted.snapshot).await?;
+    }
     let held = Emulator { capturing: Some(name), active_at: now, ..emulator.clone() };
     update(&mut tx, &emulator, held, now).await?;
-    snapshots::announce(engine, tx, caller, snapshot, json!({ "emulator": emulator.id })).await
+    let details = json!({ "emulator": emulator.id, "memory": spec.memory });
+    snapshots::announce(engine, tx, caller, snapshot, details).await
 }
 
 /// The nearest snapshot below a layer, itself included: what comes next was derived from it.

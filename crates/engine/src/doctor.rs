@@ -6,11 +6,15 @@ use std::net::Ipv4Addr;
 use paddock_model::drivers::disk_pools::DiskPool;
 use paddock_model::emulators::{EmulatorId, address_of};
 use paddock_model::layers::{DiskId, LayerId};
+use paddock_model::slug::Slug;
+use paddock_model::templates::TemplateId;
 use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result};
 use paddock_store::layers::LayerState;
 use paddock_store::slots::Slots;
-use paddock_store::{Tx, disks, emulators, layers, slots, tenant_usage, verifications};
+use paddock_store::{
+    Tx, disks, emulators, layers, slots, templates as template_rows, tenant_usage, verifications,
+};
 
 use crate::Engine;
 use crate::imports::is_awaited;
@@ -34,6 +38,10 @@ pub enum Finding {
     Quarantined(LayerId),
     /// Something of it runs or lies where devices run, and nobody wants it.
     StrayDevice(EmulatorId),
+    /// At the host, and nobody knows of it: it takes room.
+    StrayTemplate(TemplateId),
+    /// In the catalogue, and not at the host: clones of its snapshot boot instead of resuming.
+    MissingTemplate(TemplateId, Slug),
     /// What is counted against the tenant's quotas is not what it has.
     WrongUsage(TenantId),
     /// Two devices have it, or one has it and it counts as free.
@@ -63,6 +71,13 @@ impl std::fmt::Display for Finding {
             Finding::StrayDevice(id) => {
                 write!(f, "emulator {id} runs or has left something, but nobody wants it")
             }
+            Finding::StrayTemplate(id) => write!(f, "template {id} is at the host, but in no record"),
+            Finding::MissingTemplate(id, snapshot) => {
+                write!(
+                    f,
+                    "template {id} of snapshot {snapshot} is recorded, but not at the host; verify the snapshot"
+                )
+            }
             Finding::WrongUsage(id) => write!(f, "tenant {id} is charged for other emulators than it has"),
             Finding::AddressTwice(address) => write!(f, "the address {address} is given twice"),
         }
@@ -70,7 +85,12 @@ impl std::fmt::Display for Finding {
 }
 
 /// What is wrong; nothing in a healthy world. What is being made or removed at this moment may show for a moment.
-pub async fn examine(engine: &Engine, pool: &dyn DiskPool, devices: &[EmulatorId]) -> Result<Vec<Finding>> {
+pub async fn examine(
+    engine: &Engine,
+    pool: &dyn DiskPool,
+    devices: &[EmulatorId],
+    templates: &[TemplateId],
+) -> Result<Vec<Finding>> {
     let contents = pool.list().await.map_err(|error| Error::internal(error).context("look into the pool"))?;
     let received =
         pool.received().await.map_err(|error| Error::internal(error).context("look into the pool"))?;
@@ -104,7 +124,14 @@ pub async fn examine(engine: &Engine, pool: &dyn DiskPool, devices: &[EmulatorId
     }
     findings.extend(contents.strangers.into_iter().map(Finding::Stranger));
     // Those that prove a snapshot are nobody's emulator.
-    let trials = verifications::emulators(&mut tx).await?;
+    let mut trials = verifications::emulators(&mut tx).await?;
+    trials.extend(template_rows::emulators(&mut tx).await?);
+    let known = template_rows::list(&mut tx).await?;
+    let recorded: HashSet<TemplateId> = known.iter().map(|template| template.id).collect();
+    let strays = templates.iter().filter(|id| !recorded.contains(id));
+    findings.extend(strays.copied().map(Finding::StrayTemplate));
+    let lost = known.into_iter().filter(|found| found.is_usable() && !templates.contains(&found.id));
+    findings.extend(lost.map(|found| Finding::MissingTemplate(found.id, found.snapshot)));
     for device in devices.iter().filter(|device| !trials.contains(device)) {
         let emulator = emulators::find_any(&mut tx, *device).await?;
         if emulator.is_none_or(|emulator| emulator.terminated_at.is_some()) {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use paddock_model::caller::Caller;
 use paddock_model::devices::{DeviceIdentity, DeviceState, DeviceType};
 use paddock_model::emulators::{
-    Action, Cause, Emulator, EmulatorFilter, EmulatorId, Footing, IdentityMode, SLOTS, Seen, Status, Wanted,
-    address_of, fresh, identity,
+    Action, Cause, Emulator, EmulatorFilter, EmulatorId, Footing, IdentityMode, SLOTS, Seen, Start, Status,
+    Wanted, address_of, fresh, identity,
 };
 use paddock_model::error::{Kind, Problem};
 use paddock_model::expected::Expected;
@@ -26,7 +26,7 @@ use ring::digest::{SHA256, digest};
 use serde_json::json;
 
 use crate::devices::Devices;
-use crate::{Engine, audit, idempotency_keys, permissions, snapshots, tenants};
+use crate::{Engine, audit, idempotency_keys, permissions, snapshots, templates, tenants};
 
 /// What a caller may say about a new emulator.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -129,6 +129,7 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: EmulatorSpec) -> Res
         updated_at: now,
         terminated_at: None,
         generation: 1,
+        start: Start { template: templates::usable(&mut tx, &snapshot.name).await?, ..Start::default() },
     };
     let more = Usage { emulators: 1, memory_bytes: emulator.memory_bytes, disk_bytes: 0 };
     require_within_quota(devices, tenant_usage::add(&mut tx, tenant.id, more).await?)?;
@@ -213,7 +214,8 @@ pub async fn swap_snapshot(
         disk: disk.id,
     };
     take_clone(&mut tx, &snapshot, &disk).await?;
-    let changed = update(&mut tx, &emulator, emulator.clone().swapped(to, now), now).await?;
+    let template = templates::usable(&mut tx, &snapshot.name).await?;
+    let changed = update(&mut tx, &emulator, emulator.clone().swapped(to, template, now), now).await?;
     let details =
         json!({ "from": emulator.snapshot, "to": snapshot.name, "incarnation": changed.incarnation });
     let (tenant, object) = (Some(changed.tenant), changed.object());

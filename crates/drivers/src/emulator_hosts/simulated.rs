@@ -723,8 +723,13 @@ mod tests {
             }
             let (from, to) = (launch(1).volume, Volume("simulated:y".to_owned()));
             let patience = Duration::from_secs(1);
-            let switch =
-                Switch { emulator: launch(1).emulator, from: from.clone(), to: to.clone(), patience, memory: None };
+            let switch = Switch {
+                emulator: launch(1).emulator,
+                from: from.clone(),
+                to: to.clone(),
+                patience,
+                memory: None,
+            };
 
             let told = host.switch(&switch).await.map(drop).map_err(|error| error.code);
 

@@ -14,7 +14,10 @@ pub const LOOP: Loop = Loop {
 
 async fn run(engine: &Engine) -> Result<Report, Trouble> {
     let Some(devices) = &engine.devices else { return Ok(Report::default()) };
-    let capacity = devices.pool.capacity().await?;
+    let mut capacity = devices.pool.capacity().await?;
+    // Memory lies at the host, beside the pool's own files.
+    capacity.used_bytes +=
+        devices.host.templates().await?.iter().map(|template| template.allocated_bytes).sum::<i64>();
     let pool = devices.pool.name().to_owned();
     for (name, bytes) in [
         ("paddock_pool_capacity_bytes", capacity.capacity_bytes),

@@ -36,7 +36,9 @@ pub enum Start {
     /// It goes on where the template's device stood, on memory of its own; nobody reaches it before it is told who it is.
     Resume,
     /// It never runs: what is loaded into it becomes the template. Its disk is as large as the device's, and empty.
-    Template { disk_bytes: u64 },
+    Template {
+        disk_bytes: u64,
+    },
 }
 
 /// Who computes the device's instructions.
@@ -375,8 +377,7 @@ mod tests {
             ("reference device, resuming", Start::Resume),
             ("reference device, becoming a template", Start::Template { disk_bytes: 2 << 30 }),
         ] {
-            let words =
-                arguments(&profile, Path::new("/host/images/x"), &launch(), Accelerator::Tcg, start);
+            let words = arguments(&profile, Path::new("/host/images/x"), &launch(), Accelerator::Tcg, start);
             found += &format!("## {title}\n{}\n\n", readable(&words));
         }
         let found = found.trim_end().to_owned() + "\n";

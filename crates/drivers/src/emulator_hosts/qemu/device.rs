@@ -301,19 +301,23 @@ impl Device {
             None => None,
         };
         let moved = qmp.put_on_top(&top.node, &next, silence.max(switch.patience)).await;
-        if let Some(hold) = held {
-            let saved = match &moved {
-                Ok(()) => self.save_memory(&qmp, hold.template, switch.patience).await,
-                Err(_) => Err("the disk was not captured".to_owned()),
-            };
-            self.let_go(&qmp).await;
-            self.keep_memory(hold, &switch.from.0, saved).await;
-        }
+        let saved = match (&held, &moved) {
+            (Some(hold), Ok(())) => self.save_memory(&qmp, hold.template, switch.patience).await,
+            _ => Err("the disk was not captured".to_owned()),
+        };
+        self.let_go(&qmp).await;
+        let paused = held.as_ref().map(|hold| hold.since.elapsed());
         // Also after a freeze that failed or took too long: it may have come about since.
         let thawed = match &control {
             Some(control) => control.thaw(silence).await,
             None => Err(Trouble::Gone),
         };
+        self.holding.store(false, Ordering::SeqCst);
+        if let Some(hold) = held {
+            tracing::info!(emulator = %self.emulator, ?paused, "a device stood still for its memory");
+            self.keep_record().await;
+            self.keep_memory(hold, &switch.from.0, saved).await;
+        }
         if let Err(trouble) = moved {
             if matches!(trouble, Trouble::Refused(_)) {
                 let _ = self.close(&qmp, &next).await;
@@ -338,6 +342,7 @@ impl Device {
             (None, _) => Some("its image cannot resume, or it was started by an earlier version: restart it"),
             // Its agent would not answer a clone either.
             (_, false) => Some("its agent did not hold it still"),
+            _ if !self.has_room_for_memory() => Some("there is not enough room for it"),
             _ => None,
         };
         let begun = match refused {
@@ -383,22 +388,23 @@ impl Device {
     }
 
     async fn let_go(&self, qmp: &Qmp) {
-        if self.state().record.held {
-            // Should it still be at work; otherwise there is nothing to break off.
-            if !matches!(qmp.migration(self.settings.silence).await, Ok(Migration::Done)) {
-                let _ = qmp.cancel_migration(self.settings.silence).await;
-            }
-            if let Err(trouble) = qmp.cont(self.settings.silence).await {
+        if !self.state().record.held {
+            return;
+        }
+        // Should it still be at work; otherwise there is nothing to break off.
+        if !matches!(qmp.migration(self.settings.silence).await, Ok(Migration::Done)) {
+            let _ = qmp.cancel_migration(self.settings.silence).await;
+        }
+        match qmp.cont(self.settings.silence).await {
+            Ok(()) => self.state().record.held = false,
+            Err(trouble) => {
                 tracing::warn!(emulator = %self.emulator, ?trouble, "a device was not let go; it is tried again");
             }
         }
-        // That it is held is forgotten when it is seen to run.
-        self.holding.store(false, Ordering::SeqCst);
     }
 
     async fn keep_memory(&self, hold: Hold, volume: &str, saved: Result<(), String>) {
-        let Hold { template, fingerprint, since } = hold;
-        let paused = since.elapsed();
+        let Hold { template, fingerprint, .. } = hold;
         let (image, memory_bytes, cpus) = {
             let record = &self.state().record;
             (record.image.clone(), record.memory_bytes, record.cpus)
@@ -417,7 +423,7 @@ impl Device {
         });
         match kept.await {
             Ok(Ok(())) => {
-                tracing::info!(emulator = %self.emulator, %template, ?paused, "a device's memory was captured");
+                tracing::info!(emulator = %self.emulator, %template, "a device's memory was captured");
             }
             kept => tracing::warn!(emulator = %self.emulator, ?kept, "a device's memory was not captured"),
         }
@@ -472,7 +478,8 @@ impl Device {
         if qmp.status(silence).await.map_err(told)? != RunState::Running {
             qmp.cont(silence).await.map_err(told)?;
         }
-        let identity = fs::read(self.folder.join(arguments::IDENTITY_FILE)).map_err(|error| error.to_string())?;
+        let identity =
+            fs::read(self.folder.join(arguments::IDENTITY_FILE)).map_err(|error| error.to_string())?;
         let identity: Value = serde_json::from_slice(&identity).map_err(|error| error.to_string())?;
         let (control, _events) = Control::open(&self.folder).await.map_err(told)?;
         let hello = control.resume(self.settings.clock.now(), &identity, patience).await.map_err(told)?;
@@ -677,6 +684,10 @@ impl Device {
         if self.state().record.held && !holding {
             match &status {
                 RunState::Running => {
+                    // Its file systems were held still with it.
+                    if let Some(control) = self.agent(self.settings.silence).await {
+                        let _ = control.thaw(self.settings.silence).await;
+                    }
                     self.state().record.held = false;
                     self.keep_record().await;
                 }
@@ -708,6 +719,15 @@ impl Device {
         });
         // The write that failed is done again. If room is still short, QEMU halts again and nothing is lost.
         if goes_on { qmp.cont(NO_END).await } else { Ok(()) }
+    }
+
+    /// For the stream and for the template that is made of it, both as large as the memory at worst.
+    fn has_room_for_memory(&self) -> bool {
+        let wanted = 2 * u64::try_from(self.state().record.memory_bytes).unwrap_or_default();
+        rustix::fs::statvfs(&self.folder).is_ok_and(|facts| {
+            let free = facts.f_bavail.saturating_mul(facts.f_frsize);
+            free >= wanted + self.settings.resume_free_bytes
+        })
     }
 
     fn has_space(&self) -> bool {

@@ -47,9 +47,9 @@ use tokio::sync::{OwnedSemaphorePermit, broadcast};
 use tokio::time::timeout;
 
 pub use self::arguments::Accelerator;
+use self::arguments::Start;
 use self::conversation::{Trouble, connect};
 use self::device::{Device, Supervised};
-use self::arguments::Start;
 use self::processes::Process;
 use self::record::{Ending, Record, Resume};
 use self::templates::Templates;

@@ -87,7 +87,8 @@ impl Part {
 
     /// A look from outside, which costs nothing.
     fn is_as_it_was(&self, path: &Path) -> bool {
-        fs::metadata(path).is_ok_and(|found| found.len() == self.bytes && written_at(&found) == self.written_at)
+        fs::metadata(path)
+            .is_ok_and(|found| found.len() == self.bytes && written_at(&found) == self.written_at)
     }
 }
 
@@ -226,13 +227,16 @@ impl Templates {
             fs::read(folder.join(TAKEN_FILE)).ok().and_then(|text| serde_json::from_slice(&text).ok());
         let Some(taken) = taken else {
             let reason = fs::read_to_string(folder.join(FAILED_FILE));
-            return Err(never(reason.unwrap_or_else(|_| {
-                "the capture was broken off before the memory was written".to_owned()
-            })));
+            return Err(never(
+                reason.unwrap_or_else(|_| {
+                    "the capture was broken off before the memory was written".to_owned()
+                }),
+            ));
         };
         let launch = launch_of(template, &taken);
         if fingerprint(&launch).as_deref() != Some(&taken.fingerprint) {
-            let message = "the memory was taken by another version of QEMU; restart the device and capture it again";
+            let message =
+                "the memory was taken by another version of QEMU; restart the device and capture it again";
             return Err(never(message.to_owned()));
         }
         let made = self.make(&launch, &taken, &folder, images, accelerator, settings).await;
@@ -367,8 +371,7 @@ fn end_makers(folder: &Path) -> io::Result<()> {
     let around = folder.parent().unwrap_or(&folder);
     for (pid, words) in processes::running_within(around)? {
         let within = fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|path| path.starts_with(&folder));
-        let Some(marker) = words.iter().find(|word| word.starts_with("guest=tpl_")).filter(|_| within)
-        else {
+        let Some(marker) = words.iter().find(|word| word.starts_with("guest=tpl_")).filter(|_| within) else {
             continue;
         };
         if let Some(process) = Process::open(pid)?
