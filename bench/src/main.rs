@@ -27,6 +27,7 @@ mod sqlite;
 mod start;
 mod tenant_rows;
 mod tree;
+mod warm;
 mod wrk;
 
 use std::path::{Path, PathBuf};
@@ -42,7 +43,7 @@ Measures Paddock against its peers, interleaved in one run.
 
 Usage: paddock-bench [--only NAME] [--rounds N] [--seconds N] [--folder DIR]
 
-  --only NAME    one of read, create, list, tree, check, idle, clone, start, crowd, bridge; may be given more than once [default: all]
+  --only NAME    one of read, create, list, tree, check, idle, clone, start, warm, crowd, bridge; may be given more than once [default: all]
   --rounds N     how often each pair is measured [default: 5]
   --seconds N    how long one measurement of a goal takes; rows without a goal take half [default: 2]
   --folder DIR   where data folders are made; must be a disk, not memory [default: /var/tmp]
@@ -61,6 +62,7 @@ const BENCHMARKS: [(&str, Benchmark); 10] = [
     ("idle", idle::run),
     ("clone", clone::run),
     ("start", start::run),
+    ("warm", warm::run),
     ("crowd", crowd::run),
     ("bridge", bridge::run),
 ];

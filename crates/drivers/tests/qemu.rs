@@ -570,7 +570,7 @@ async fn a_move_that_was_broken_off_is_finished_by_whoever_comes_next() {
         let node = arguments::successor(&BlockNode { disk: 0, turn: 2 }, &switch.to.0);
         qmp.add_block_node(node, patience).await.expect("added");
         let (control, _events) = Control::open(&folder).await.expect("an agent");
-        control.freeze(Duration::from_secs(60)).await.expect("frozen");
+        control.freeze(false, Duration::from_secs(60)).await.expect("frozen");
     }
     // Open in the device, it is not taken back from under it.
     let refused = captured.pool.abandon_successor(captured.disk, next_layer, next).await;

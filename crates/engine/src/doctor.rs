@@ -12,9 +12,7 @@ use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result};
 use paddock_store::layers::LayerState;
 use paddock_store::slots::Slots;
-use paddock_store::{
-    Tx, disks, emulators, layers, slots, templates as template_rows, tenant_usage, verifications,
-};
+use paddock_store::{Tx, disks, emulators, layers, slots, templates, tenant_usage, verifications};
 
 use crate::Engine;
 use crate::imports::is_awaited;
@@ -85,12 +83,7 @@ impl std::fmt::Display for Finding {
 }
 
 /// What is wrong; nothing in a healthy world. What is being made or removed at this moment may show for a moment.
-pub async fn examine(
-    engine: &Engine,
-    pool: &dyn DiskPool,
-    devices: &[EmulatorId],
-    templates: &[TemplateId],
-) -> Result<Vec<Finding>> {
+pub async fn examine(engine: &Engine, pool: &dyn DiskPool, devices: &[EmulatorId]) -> Result<Vec<Finding>> {
     let contents = pool.list().await.map_err(|error| Error::internal(error).context("look into the pool"))?;
     let received =
         pool.received().await.map_err(|error| Error::internal(error).context("look into the pool"))?;
@@ -125,13 +118,7 @@ pub async fn examine(
     findings.extend(contents.strangers.into_iter().map(Finding::Stranger));
     // Those that prove a snapshot are nobody's emulator.
     let mut trials = verifications::emulators(&mut tx).await?;
-    trials.extend(template_rows::emulators(&mut tx).await?);
-    let known = template_rows::list(&mut tx).await?;
-    let recorded: HashSet<TemplateId> = known.iter().map(|template| template.id).collect();
-    let strays = templates.iter().filter(|id| !recorded.contains(id));
-    findings.extend(strays.copied().map(Finding::StrayTemplate));
-    let lost = known.into_iter().filter(|found| found.is_usable() && !templates.contains(&found.id));
-    findings.extend(lost.map(|found| Finding::MissingTemplate(found.id, found.snapshot)));
+    trials.extend(templates::emulators(&mut tx).await?);
     for device in devices.iter().filter(|device| !trials.contains(device)) {
         let emulator = emulators::find_any(&mut tx, *device).await?;
         if emulator.is_none_or(|emulator| emulator.terminated_at.is_some()) {
@@ -144,6 +131,15 @@ pub async fn examine(
     findings.extend(slots.twice.into_iter().map(|slot| Finding::AddressTwice(address_of(slot))));
     findings.sort_by_key(ToString::to_string);
     Ok(findings)
+}
+
+/// The same of the memory that lies at the host.
+pub async fn examine_templates(engine: &Engine, there: &[TemplateId]) -> Result<Vec<Finding>> {
+    let known = templates::list(&mut engine.store.read().await?).await?;
+    let recorded: HashSet<TemplateId> = known.iter().map(|template| template.id).collect();
+    let strays = there.iter().filter(|id| !recorded.contains(id)).copied().map(Finding::StrayTemplate);
+    let lost = known.into_iter().filter(|found| found.is_usable() && !there.contains(&found.id));
+    Ok(strays.chain(lost.map(|found| Finding::MissingTemplate(found.id, found.snapshot))).collect())
 }
 
 async fn wrong_usage(tx: &mut Tx) -> Result<Vec<Finding>> {

@@ -166,7 +166,12 @@ async fn begin(
             return Ok(Some(Template { due_at: Some(engine.now() + LOOKED_AT), ..template.clone() }));
         }
         _ => {
-            return Ok(Some(failed(engine, template, "disk_missing", "Its disk is not there to go with it.")));
+            return Ok(Some(failed(
+                engine,
+                template,
+                "disk_missing",
+                "Its disk is not there to go with it.",
+            )));
         }
     }
     if template.proved_at.is_some() {

@@ -293,7 +293,7 @@ impl Device {
 
         let control = self.agent(silence).await;
         let frozen = match &control {
-            Some(control) => control.freeze(switch.patience).await,
+            Some(control) => control.freeze(switch.memory.is_some(), switch.patience).await,
             None => Err(Trouble::Gone),
         };
         let held = match switch.memory {
@@ -466,7 +466,13 @@ impl Device {
         let waiting = || RunState::Halted("inmigrate".to_owned());
         if qmp.status(silence).await.map_err(told)? == waiting() {
             let command = format!("cat {}", arguments::STATE_FILE);
-            match qmp.migrate_incoming(&command, Memory::Shared, silence).await {
+            // That its disk is used from now on must be known after a power cut, too: memory would not fit it any more.
+            let (written, begun) = tokio::join!(
+                self.write_record_with(Record::write),
+                qmp.migrate_incoming(&command, Memory::Shared, silence)
+            );
+            written.map_err(|error| error.to_string())?;
+            match begun {
                 // An earlier process of ours has said so already.
                 Ok(()) | Err(Trouble::Refused(_)) => {}
                 Err(trouble) => return Err(told(trouble)),
@@ -542,11 +548,15 @@ impl Device {
     }
 
     async fn write_record(&self) -> io::Result<()> {
+        self.write_record_with(Record::update).await
+    }
+
+    async fn write_record_with(&self, write: fn(&Record, &Path) -> io::Result<()>) -> io::Result<()> {
         let turn = self.writing.clone().lock_owned().await;
         let (record, folder) = (self.state().record.clone(), self.folder.clone());
         let written = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            record.update(&folder)
+            write(&record, &folder)
         });
         written.await.unwrap_or_else(|error| Err(io::Error::other(error)))
     }
