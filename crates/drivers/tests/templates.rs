@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use paddock_drivers::disk_pools::qcow2::Qcow2Pool;
 use paddock_drivers::emulator_hosts::qemu::QemuHost;
+use paddock_drivers::emulator_hosts::qemu::control::{self, Control};
 use paddock_drivers::random::OsRandom;
 use paddock_model::devices::Phase;
 use paddock_model::drivers::disk_pools::{DiskPool, Integrity, LayerSource};
@@ -308,4 +309,53 @@ async fn a_daemon_that_ends_in_the_middle_leaves_nobody_standing_still() {
         }
         world.host.remove_template(memory).await.expect("removed");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_stand_still_with_the_memory_until_the_device_is_told_who_it_is() {
+    let mut world = World::new();
+    let origin = world.origin().await;
+    let at = origin.launch.address;
+    let counts =
+        "(n=0; while :; do n=$((n+1)); echo $n > /tmp/next; mv /tmp/next /tmp/count; usleep 10000; done)";
+    world.adb.shell(at, &format!("{counts} </dev/null >/dev/null 2>&1 &"));
+    let count = |world: &World| world.adb.shell(at, "cat /tmp/count").parse::<u64>().expect("a number");
+    let goes_on = async |world: &World| {
+        let first = count(world);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        count(world) > first
+    };
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(goes_on(&world).await);
+    let folder = world.host.device_folder(origin.launch.emulator);
+    // The port takes one at a time.
+    let empty = world.folder.path().join("another host");
+    drop(std::mem::replace(&mut world.host, open_host(&empty)));
+    let patience = Duration::from_secs(20);
+    let (control, _events) = loop {
+        let (control, events) = Control::open(&folder).await.expect("opened");
+        if control.hello(Duration::from_secs(2)).await.is_ok() {
+            break (control, events);
+        }
+    };
+
+    control.freeze(true, patience).await.expect("frozen");
+    assert!(!goes_on(&world).await, "a process ran on");
+    assert!(control.thaw(patience).await.expect("thawed"));
+    assert!(goes_on(&world).await, "a process was left standing still");
+
+    control.freeze(true, patience).await.expect("frozen");
+    let identity = control::identity(&Launch {
+        name: "told".to_owned(),
+        ..launch("", &origin.launch.volume, vec![world.adb.key()])
+    });
+    control.resume(now(), &identity, patience).await.expect("resumed");
+    world.connect(&origin.launch);
+    assert!(goes_on(&world).await, "a process was left standing still");
+    assert_eq!(world.adb.shell(at, "getprop ro.serialno"), identity["serial"]);
+
+    // Nobody comes to thaw it.
+    control.freeze(true, Duration::from_secs(1)).await.expect("frozen");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(goes_on(&world).await, "the watchdog did not let it go");
 }

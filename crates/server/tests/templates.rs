@@ -81,8 +81,9 @@ async fn clones_resume_at_once_where_the_device_stood_and_each_is_itself() {
     adb.connect(&phone.address);
     // Something that only memory holds: a file that is on no disk, and a process that counts.
     adb.shell(&phone.address, "echo disk > /data/kept; echo memory > /tmp/kept; mkdir -p /tmp/own");
-    let counts = "(n=0; while :; do n=$((n+1)); echo $n > /tmp/count; usleep 20000; done) </dev/null >/dev/null 2>&1 &";
+    let counts = "(n=0; while :; do n=$((n+1)); echo $n > /tmp/next; mv /tmp/next /tmp/count; usleep 20000; done) </dev/null >/dev/null 2>&1 &";
     adb.shell(&phone.address, counts);
+    // In one step, or somebody would read it half written.
     let count = |device: &str| adb.shell(device, "cat /tmp/count").parse::<u64>().expect("a number");
     // How long it stands still, as somebody who looks at it sees it.
     let clock = adb
