@@ -291,6 +291,12 @@ impl Device {
         self.write_record().await.map_err(|error| io_error("write down where a device moves", error))?;
         qmp.add_block_node(arguments::successor(&next, &switch.to.0), silence).await.map_err(failed)?;
 
+        if switch.memory.is_some() {
+            // Before anything of it stands still: whoever comes after us has to know.
+            self.holding.store(true, Ordering::SeqCst);
+            self.state().record.held = true;
+            self.keep_record().await;
+        }
         let control = self.agent(silence).await;
         let frozen = match &control {
             Some(control) => control.freeze(switch.memory.is_some(), switch.patience).await,
@@ -313,9 +319,11 @@ impl Device {
             None => Err(Trouble::Gone),
         };
         self.holding.store(false, Ordering::SeqCst);
+        if switch.memory.is_some() {
+            self.keep_record().await;
+        }
         if let Some(hold) = held {
             tracing::info!(emulator = %self.emulator, ?paused, "a device stood still for its memory");
-            self.keep_record().await;
             self.keep_memory(hold, &switch.from.0, saved).await;
         }
         if let Err(trouble) = moved {
@@ -349,16 +357,8 @@ impl Device {
             Some(why) => Err(why.to_owned()),
             None => self.templates.begin(template).map(drop).map_err(|error| error.to_string()),
         };
-        self.holding.store(true, Ordering::SeqCst);
         let stopped = match begun {
-            Ok(()) => {
-                self.state().record.held = true;
-                // Before it stands still: whoever comes after us has to know.
-                match self.write_record().await {
-                    Ok(()) => qmp.stop(self.settings.silence).await.map_err(|trouble| format!("{trouble:?}")),
-                    Err(error) => Err(error.to_string()),
-                }
-            }
+            Ok(()) => qmp.stop(self.settings.silence).await.map_err(|trouble| format!("{trouble:?}")),
             Err(why) => Err(why),
         };
         match (stopped, fingerprint) {
@@ -367,7 +367,6 @@ impl Device {
                 let why = stopped.err().unwrap_or_default();
                 tracing::warn!(emulator = %self.emulator, why, "a device's memory is not captured");
                 let _ = self.templates.give_up(template, &why);
-                self.let_go(qmp).await;
                 None
             }
         }
