@@ -56,6 +56,13 @@ pub struct Described {
     pub kept_because: Option<Vec<Kept>>,
 }
 
+impl Described {
+    /// Whether clones of it resume.
+    pub fn has_memory(&self) -> bool {
+        self.memory.as_ref().is_some_and(Template::is_usable)
+    }
+}
+
 /// A disk that is a clone of a snapshot.
 pub struct SourceVolume {
     pub volume: DiskId,

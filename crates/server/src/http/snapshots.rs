@@ -236,6 +236,7 @@ fn wire_node(node: Node) -> SnapshotNode {
 }
 
 fn wire(described: Described) -> Snapshot {
+    let has_memory = described.has_memory();
     let Described {
         snapshot,
         layer,
@@ -286,7 +287,7 @@ fn wire(described: Described) -> Snapshot {
             Consistency::Crash => SnapshotConsistency::Crash,
             Consistency::Filesystem => SnapshotConsistency::Filesystem,
         }),
-        has_memory: memory.as_ref().is_some_and(|memory| memory.is_usable()),
+        has_memory,
         memory: memory.map(|memory| SnapshotMemory {
             state: match memory.state {
                 TemplateState::Ready => MemoryState::Ready,
