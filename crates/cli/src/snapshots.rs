@@ -287,7 +287,7 @@ impl Row for Snapshot {
         Column::new("ANDROID", |snapshot| snapshot.android.version.clone()),
         Column::new("SIZE", |snapshot| size(snapshot.size_bytes)),
         Column::new("AGE", |snapshot| times::age(&snapshot.created_at)),
-        Column::wide("MEMORY", |snapshot| memory(snapshot)),
+        Column::wide("MEMORY", memory),
         Column::wide("EXCLUSIVE", |snapshot| size(snapshot.exclusive_bytes)),
         Column::wide("CHILDREN", |snapshot| snapshot.child_count.to_string()),
         Column::wide("DEPTH", |snapshot| snapshot.depth.to_string()),
