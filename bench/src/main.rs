@@ -29,6 +29,7 @@ mod sqlite;
 mod start;
 mod tenant_rows;
 mod tree;
+mod warm;
 mod wrk;
 
 use std::path::{Path, PathBuf};
@@ -44,7 +45,7 @@ Measures Paddock against its peers, interleaved in one run.
 
 Usage: paddock-bench [--only NAME] [--rounds N] [--seconds N] [--folder DIR]
 
-  --only NAME    one of read, create, list, tree, check, idle, clone, lineage, start, crowd, bridge; may be given more than once [default: all]
+  --only NAME    one of read, create, list, tree, check, idle, clone, lineage, start, warm, crowd, bridge, fanout; may be given more than once [default: all]
   --rounds N     how often each pair is measured [default: 5]
   --seconds N    how long one measurement of a goal takes; rows without a goal take half [default: 2]
   --folder DIR   where data folders are made; must be a disk, not memory [default: /var/tmp]
@@ -54,7 +55,7 @@ A missed goal is printed; the exit code tells only whether everything could be m
 
 type Benchmark = fn(&Bench) -> Result<Vec<Row>>;
 
-const BENCHMARKS: [(&str, Benchmark); 11] = [
+const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("read", read::run),
     ("create", create::run),
     ("list", list::run),
@@ -64,6 +65,7 @@ const BENCHMARKS: [(&str, Benchmark); 11] = [
     ("clone", clone::run),
     ("lineage", lineage::run),
     ("start", start::run),
+    ("warm", warm::run),
     ("crowd", crowd::run),
     ("bridge", bridge::run),
     ("fanout", fanout::run),

@@ -185,7 +185,7 @@ fn is_ready(line: &str) -> bool {
     said["event"] == "ready" || said["ok"]["ready"] == true
 }
 
-fn status(paddock: &Paddock, path: &str, token: &str) -> Result<String> {
+pub fn status(paddock: &Paddock, path: &str, token: &str) -> Result<String> {
     let answer: Value = serde_json::from_str(&http::get(paddock.address, path, token)?.body)?;
     let status = answer["status"].as_str().unwrap_or_default().to_owned();
     if status == "failed" {
@@ -194,7 +194,7 @@ fn status(paddock: &Paddock, path: &str, token: &str) -> Result<String> {
     Ok(status)
 }
 
-fn wait_for_image(paddock: &Paddock) -> Result<()> {
+pub fn wait_for_image(paddock: &Paddock) -> Result<()> {
     let (token, begun) = (paddock.token()?, Instant::now());
     loop {
         let page = http::get(paddock.address, "/api/v1/snapshots?deployable=true&deviceType=phone", &token)?;
@@ -208,7 +208,7 @@ fn wait_for_image(paddock: &Paddock) -> Result<()> {
 }
 
 /// Where `make image` has put the images.
-fn images() -> Result<PathBuf> {
+pub fn images() -> Result<PathBuf> {
     let cache = std::env::var_os("CACHE").map(PathBuf::from);
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/paddock"));
     let folder = cache.or(home).context("neither CACHE nor HOME is set")?.join("image");

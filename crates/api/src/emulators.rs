@@ -90,6 +90,24 @@ pub struct StatusReason {
     pub message: String,
 }
 
+/// Whether a device booted, or resumed from a snapshot's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StartKind {
+    Warm,
+    Cold,
+}
+
+/// How the device came up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EmulatorStart {
+    pub kind: StartKind,
+    /// Why it booted although its snapshot has memory.
+    #[schema(required)]
+    pub reason: Option<StatusReason>,
+}
+
 /// How far one step is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -199,6 +217,9 @@ pub struct Emulator {
     #[schema(max_items = 10)]
     pub conditions: Vec<Condition>,
     pub device_state: DeviceState,
+    /// Null until it is known.
+    #[schema(required)]
+    pub start: Option<EmulatorStart>,
     /// Rises with every restart.
     #[schema(minimum = 1, maximum = 9007199254740991_i64, examples(1))]
     pub incarnation: i64,
@@ -247,6 +268,9 @@ pub struct EmulatorStatusReport {
     pub incarnation: i64,
     #[schema(max_items = 10, max_length = 20, pattern = "^[a-z_]+$")]
     pub allowed_actions: Vec<String>,
+    /// Null until it is known.
+    #[schema(required)]
+    pub start: Option<EmulatorStart>,
     #[schema(format = DateTime, max_length = 35, examples("2026-11-15T04:00:00.000000Z"))]
     pub updated_at: String,
 }

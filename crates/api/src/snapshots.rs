@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::ci::JobOutcome;
-use crate::emulators::DeviceType;
+use crate::emulators::{DeviceType, StatusReason};
 use crate::labels::Labels;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -89,6 +89,34 @@ pub enum SnapshotTrust {
 pub enum SnapshotConsistency {
     Crash,
     Filesystem,
+}
+
+/// How far a snapshot's memory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryState {
+    /// It is being made or proved.
+    Pending,
+    /// Clones resume from it.
+    Ready,
+    /// There is none; the disk boots all the same.
+    Failed,
+}
+
+/// The memory that was captured with a snapshot's disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SnapshotMemory {
+    pub state: MemoryState,
+    /// What it takes besides the disk.
+    #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(88735744))]
+    pub size_bytes: i64,
+    /// How long the clone took that proved it; null until then.
+    #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(310), required)]
+    pub resume_duration_ms: Option<i64>,
+    /// Why there is none.
+    #[schema(required)]
+    pub reason: Option<StatusReason>,
 }
 
 /// The boot that proved a snapshot.
@@ -231,6 +259,12 @@ pub struct Snapshot {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub consistency: Option<SnapshotConsistency>,
+    /// Whether clones of it resume where the captured device stood, instead of booting.
+    pub has_memory: bool,
+    /// Only of one that was captured with its memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub memory: Option<SnapshotMemory>,
     /// Null until a clone has booted and answered.
     #[schema(required)]
     pub verified_boot: Option<VerifiedBoot>,
@@ -374,6 +408,11 @@ pub struct SnapshotSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub labels: Option<Labels>,
+    /// Whether the device's memory is kept with its disk, so that clones resume in a fraction of a boot. Only of a device; one whose memory
+    /// cannot be kept is captured without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, examples(true))]
+    pub memory: Option<bool>,
 }
 
 /// A disk image that is to be brought in: a qcow2 file that stands alone, or a raw disk.

@@ -13,8 +13,8 @@ use paddock_api::emulators::DeviceType;
 use paddock_api::labels::Labels;
 use paddock_api::page::ListPage;
 use paddock_api::snapshots::{
-    DiskPool, ListSnapshots, PromoteRoot, ReadTree, Snapshot, SnapshotImport, SnapshotNode, SnapshotSpec,
-    SnapshotState, VerifiedBoot,
+    DiskPool, ListSnapshots, PromoteRoot, ReadTree, Snapshot, SnapshotImport, SnapshotMemory, SnapshotNode,
+    SnapshotSpec, SnapshotState, VerifiedBoot,
 };
 use tokio::io::{AsyncRead, ReadBuf};
 
@@ -39,6 +39,7 @@ const CREATE_EXAMPLES: &str = "\
 Examples:
   paddock snapshot create maps-nightly
   paddock snapshot create maps-nightly --name with-maps-installed --wait
+  paddock snapshot create maps-nightly --memory --wait          clones resume instead of booting
   paddock snapshot create maps-nightly --group nightly --label team=maps -o name
 
 The device keeps running. The snapshot can be deployed once a throw-away clone of it has booted.";
@@ -189,6 +190,9 @@ pub struct Create {
     /// Label to write on it; may be given more than once
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = tenants::label)]
     labels: Vec<(String, String)>,
+    /// Keep the device's memory, too, so that clones resume where it stands instead of booting
+    #[arg(long)]
+    memory: bool,
     /// Wait until it can be deployed
     #[arg(long)]
     wait: bool,
@@ -283,6 +287,7 @@ impl Row for Snapshot {
         Column::new("ANDROID", |snapshot| snapshot.android.version.clone()),
         Column::new("SIZE", |snapshot| size(snapshot.size_bytes)),
         Column::new("AGE", |snapshot| times::age(&snapshot.created_at)),
+        Column::wide("MEMORY", memory),
         Column::wide("EXCLUSIVE", |snapshot| size(snapshot.exclusive_bytes)),
         Column::wide("CHILDREN", |snapshot| snapshot.child_count.to_string()),
         Column::wide("DEPTH", |snapshot| snapshot.depth.to_string()),
@@ -296,6 +301,16 @@ impl Row for Snapshot {
 
     fn name(&self) -> &str {
         &self.name
+    }
+}
+
+/// What clones resume from, what it takes, or why there is none.
+fn memory(snapshot: &Snapshot) -> String {
+    match &snapshot.memory {
+        Some(memory) if snapshot.has_memory => size(memory.size_bytes),
+        Some(SnapshotMemory { reason: Some(reason), .. }) => reason.code.clone(),
+        Some(memory) => word(&memory.state),
+        None => String::new(),
     }
 }
 
@@ -328,6 +343,7 @@ async fn create(wanted: Create, client: &Client, output: Output) -> Result<(), F
         name: wanted.name,
         group: wanted.group,
         labels: (!wanted.labels.is_empty()).then(|| Labels(wanted.labels.into_iter().collect())),
+        memory: wanted.memory.then_some(true),
     };
     let snapshot = client.create_snapshot(&spec).await?.value;
     show(snapshot, wanted.wait, client, output).await
@@ -370,6 +386,7 @@ async fn import(wanted: Import, client: &Client, output: Output) -> Result<(), F
         name: wanted.name,
         group: wanted.group,
         labels: (!wanted.labels.is_empty()).then(|| Labels(wanted.labels.into_iter().collect())),
+        memory: None,
     };
     let mut snapshot = client.create_snapshot(&spec).await?.value;
     if let Some(image) = image {

@@ -13,11 +13,13 @@ use std::time::Duration;
 use paddock_drivers::disk_pools::qcow2::Qcow2Pool;
 use paddock_drivers::disk_pools::simulated::{SimulatedPool, SimulatedPoolSettings};
 use paddock_drivers::emulator_hosts::simulated::{SimulatedHost, SimulatedHostSettings};
+use paddock_drivers::random::OsRandom;
 use paddock_model::devices::Phase;
 use paddock_model::drivers::Retry;
 use paddock_model::drivers::disk_pools::{DiskPool, Integrity, LayerSource, Merging, Volume};
 use paddock_model::drivers::emulator_hosts::{Channel, Consistency, EmulatorHost, Launch, Switch};
 use paddock_model::layers::{DiskId, LayerId};
+use paddock_model::templates::TemplateId;
 use ring::digest::SHA256;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 use world::{Folder, disk, emulator, images, is_ready, launch, layer, open_host, until};
@@ -167,6 +169,7 @@ sentences!(pools, qcow2_pool, simulated_pool:
 );
 
 sentences!(hosts, qemu_host, simulated_host:
+    clones_resume_from_the_memory_that_was_taken_with_their_disk,
     an_image_keeps_its_name,
     nothing_is_known_of_an_absent_device,
     a_device_comes_up_once_and_goes,
@@ -490,7 +493,7 @@ async fn a_device_moves_from_disk_to_disk(world: Host) {
     let emulator = launch.emulator;
     let patience = Duration::from_secs(20);
     assert_eq!(host.volume(emulator).await.expect("asked"), None);
-    let absent = Switch { emulator, from: volume.clone(), to: volume.clone(), patience };
+    let absent = Switch { emulator, from: volume.clone(), to: volume.clone(), patience, memory: None };
     assert_eq!(host.switch(&absent).await.expect_err("absent").code, "device_missing");
     host.ensure(&launch).await.expect("started");
     until(&*host, emulator, "ready", is_ready).await;
@@ -502,12 +505,12 @@ async fn a_device_moves_from_disk_to_disk(world: Host) {
         until(&*host, emulator, "ready", is_ready).await;
         let (captured, next) = (layer(), disk());
         let to = pool.pool.ensure_successor(disk_now, captured, next).await.expect("a successor");
-        let switch = Switch { emulator, from: from.clone(), to: to.clone(), patience };
+        let switch = Switch { emulator, from: from.clone(), to: to.clone(), patience, memory: None };
         assert_eq!(host.switch(&switch).await.expect("moved"), Consistency::Filesystem);
         // Asked again, nobody knows how it came there.
         assert_eq!(host.switch(&switch).await.expect("moved already"), Consistency::Crash);
         assert_eq!(host.volume(emulator).await.expect("asked").as_ref(), Some(&to));
-        let wrong = Switch { emulator, from: from.clone(), to: from.clone(), patience };
+        let wrong = Switch { emulator, from: from.clone(), to: from.clone(), patience, memory: None };
         let refused = host.switch(&Switch { to: volume_of_nobody(), ..wrong }).await.expect_err("not there");
         assert_eq!((refused.code, refused.retry), ("volume_conflict", Retry::Never));
         pool.pool.seal_layer(captured, disk_now).await.expect("sealed");
@@ -527,6 +530,67 @@ async fn a_device_moves_from_disk_to_disk(world: Host) {
     assert_eq!(host.volume(emulator).await.expect("asked"), Some(from));
     host.remove(emulator).await.expect("removed");
     assert_eq!(host.volume(emulator).await.expect("asked"), None);
+}
+
+async fn clones_resume_from_the_memory_that_was_taken_with_their_disk(world: Host) {
+    let Host { mut host, reopened, pool, profile } = world;
+    let (_, first, volume) = pool.disk().await;
+    let image = host.ensure_image(&profile).await.expect("an image");
+    let origin = launch(&image.name, &volume, Vec::new());
+    let memory = TemplateId::new(world::now(), &OsRandom::default());
+    assert_eq!(host.ensure_template(memory).await.expect_err("nobody took it").code, "memory_missing");
+    assert_eq!(host.verify_template(memory).await.expect("looked"), Integrity::Missing);
+    host.ensure(&origin).await.expect("started");
+    until(&*host, origin.emulator, "ready", is_ready).await;
+    let (captured, next, patience) = (layer(), disk(), Duration::from_secs(20));
+    let to = pool.pool.ensure_successor(first, captured, next).await.expect("a successor");
+    let switch = Switch { emulator: origin.emulator, from: volume, to, patience, memory: Some(memory) };
+    assert_eq!(host.switch(&switch).await.expect("moved"), Consistency::Filesystem);
+    pool.pool.seal_layer(captured, first).await.expect("sealed");
+
+    // It is listed from its first trace on, and made once.
+    assert_eq!(host.templates().await.expect("listed").len(), 1);
+    let facts = host.ensure_template(memory).await.expect("made");
+    assert!(facts.allocated_bytes > 0 && !facts.fingerprint.is_empty(), "{facts:?}");
+    drop(host);
+    host = reopened();
+    assert_eq!(host.ensure_template(memory).await.expect("made before"), facts);
+    assert_eq!(host.verify_template(memory).await.expect("read"), Integrity::Sound);
+    assert_eq!(host.templates().await.expect("listed")[0].allocated_bytes, facts.allocated_bytes);
+
+    let clone = async || {
+        let volume = pool.pool.ensure_disk(disk(), captured).await.expect("a clone");
+        Launch { template: Some(memory), ..launch(&image.name, &volume, Vec::new()) }
+    };
+    let clones = [clone().await, clone().await];
+    for clone in &clones {
+        host.ensure(clone).await.expect("started");
+        host.ensure(clone).await.expect("started already");
+    }
+    for clone in &clones {
+        until(&*host, clone.emulator, "ready", is_ready).await;
+        let state = host.inspect(clone.emulator).await.expect("asked");
+        assert_eq!(state.properties["ro.serialno"], clone.identity.serial);
+    }
+
+    // Another machine cannot use it, nor can anybody once it is gone; both may boot.
+    let not_resumed = |phase: &Phase| matches!(phase, Phase::Exited { code: "not_resumed", .. });
+    let other = Launch { memory_bytes: 512 << 20, ..clone().await };
+    host.ensure(&other).await.expect("told");
+    until(&*host, other.emulator, "refused", not_resumed).await;
+    host.remove_template(memory).await.expect("removed");
+    host.remove_template(memory).await.expect("removed already");
+    assert!(host.templates().await.expect("listed").is_empty());
+    let late = clone().await;
+    host.ensure(&late).await.expect("told");
+    until(&*host, late.emulator, "refused", not_resumed).await;
+    host.ensure(&Launch { template: None, ..late.clone() }).await.expect("started");
+    until(&*host, late.emulator, "ready", is_ready).await;
+    // Those that had resumed do not mind.
+    host.inspect(clones[1].emulator).await.expect("it answers");
+    for emulator in [origin.emulator, other.emulator, late.emulator, clones[0].emulator, clones[1].emulator] {
+        host.remove(emulator).await.expect("removed");
+    }
 }
 
 fn volume_of_nobody() -> Volume {

@@ -426,7 +426,7 @@ impl Captured {
     async fn successor(&self, captured: LayerId, next: DiskId) -> Switch {
         let to = self.pool.ensure_successor(self.disk, captured, next).await.expect("a successor");
         let (emulator, from) = (self.launch.emulator, self.launch.volume.clone());
-        Switch { emulator, from, to, patience: Duration::from_secs(20) }
+        Switch { emulator, from, to, patience: Duration::from_secs(20), memory: None }
     }
 
     async fn clone_of(&self, below: LayerId) -> Launch {
@@ -570,7 +570,7 @@ async fn a_move_that_was_broken_off_is_finished_by_whoever_comes_next() {
         let node = arguments::successor(&BlockNode { disk: 0, turn: 2 }, &switch.to.0);
         qmp.add_block_node(node, patience).await.expect("added");
         let (control, _events) = Control::open(&folder).await.expect("an agent");
-        control.freeze(Duration::from_secs(60)).await.expect("frozen");
+        control.freeze(false, Duration::from_secs(60)).await.expect("frozen");
     }
     // Open in the device, it is not taken back from under it.
     let refused = captured.pool.abandon_successor(captured.disk, next_layer, next).await;
@@ -593,7 +593,7 @@ async fn a_move_that_was_broken_off_is_finished_by_whoever_comes_next() {
     for (to, code) in
         [("/absent".to_owned(), "volume_missing"), (no_disk.display().to_string(), "switch_refused")]
     {
-        let switch = Switch { emulator, from: from.clone(), to: Volume(to), patience };
+        let switch = Switch { emulator, from: from.clone(), to: Volume(to), patience, memory: None };
         assert_eq!(world.host.switch(&switch).await.expect_err("no disk").code, code);
         assert_eq!(world.host.volume(emulator).await.expect("asked").as_ref(), Some(&from));
         world.adb.shell(captured.launch.address, "echo written > /data/written; sync");

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::emulators::{find_to_change, require_action, require_room, require_undisturbed, update};
 use crate::snapshots::{self, Described, Draft, describe_one};
-use crate::{Engine, idempotency_keys, permissions};
+use crate::{Engine, idempotency_keys, permissions, templates};
 
 /// What a caller may say about a new snapshot of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,9 +26,11 @@ pub struct CaptureSpec {
     pub name: Option<String>,
     pub group: Option<String>,
     pub labels: Labels,
+    /// Whether the device's memory is to be kept with its disk, so that clones resume.
+    pub memory: bool,
 }
 
-/// Captures a device's disk without stopping it. When this returns the snapshot is wanted; a loop takes it.
+/// Captures a device's disk, and its memory if that is wanted, without stopping it. When this returns the snapshot is wanted; a loop takes it.
 pub async fn create(engine: &Engine, caller: &Caller, spec: CaptureSpec) -> Result<Described> {
     let now = engine.now();
     let mut tx = engine.store.begin().await?;
@@ -47,9 +49,11 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: CaptureSpec) -> Resu
         // What ran on a job's device is trusted no further than the job, and no further than who captures it.
         trust: job_trust.min(caller.credential.trust()).min(Trust::Internal),
         labels: spec.labels,
+        memory: spec.memory,
     };
     let (snapshot, _) = begin(engine, &mut tx, caller, &emulator, take).await?;
-    snapshots::announce(engine, tx, caller, snapshot, json!({ "emulator": emulator.id })).await
+    let details = json!({ "emulator": emulator.id, "memory": spec.memory });
+    snapshots::announce(engine, tx, caller, snapshot, details).await
 }
 
 /// What is to be taken of a device.
@@ -62,6 +66,8 @@ pub(crate) struct Take {
     /// At most; no more than that of what the device was made of.
     pub trust: Trust,
     pub labels: Labels,
+    /// Whether its memory is kept, too.
+    pub memory: bool,
 }
 
 /// Refuses what cannot be captured now.
@@ -123,6 +129,9 @@ pub(crate) async fn begin(
         reason: None,
     };
     captures::insert(tx, &wanted).await?;
+    if take.memory {
+        templates::want(engine, tx, devices, &wanted.snapshot).await?;
+    }
     let held = Emulator { capturing: Some(name), active_at: now, ..emulator.clone() };
     let held = update(tx, emulator, held, now).await?;
     Ok((snapshot, held))

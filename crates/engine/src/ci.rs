@@ -94,6 +94,8 @@ async fn capture_last(
         group: policy.key.as_deref().map(group),
         trust,
         labels: policy.labels,
+        // The next job is to start warm; what cannot resume boots from the disk.
+        memory: true,
     };
     let (snapshot, held) = captures::begin(engine, tx, caller, &emulator, take).await?;
     restore_points::insert(tx, &snapshot, &origin).await?;

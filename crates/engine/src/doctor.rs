@@ -6,12 +6,16 @@ use std::net::Ipv4Addr;
 use paddock_model::drivers::disk_pools::{DiskPool, PoolContents};
 use paddock_model::emulators::{EmulatorId, address_of};
 use paddock_model::layers::{DiskId, LayerId};
+use paddock_model::slug::Slug;
+use paddock_model::templates::TemplateId;
 use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result};
 use paddock_store::consolidations::ConsolidationState;
 use paddock_store::layers::{Layer, LayerState};
 use paddock_store::slots::Slots;
-use paddock_store::{Tx, consolidations, disks, emulators, layers, slots, tenant_usage, verifications};
+use paddock_store::{
+    Tx, consolidations, disks, emulators, layers, slots, templates, tenant_usage, verifications,
+};
 
 use crate::Engine;
 use crate::imports::is_awaited;
@@ -41,6 +45,10 @@ pub enum Finding {
     Quarantined(LayerId),
     /// Something of it runs or lies where devices run, and nobody wants it.
     StrayDevice(EmulatorId),
+    /// At the host, and nobody knows of it: it takes room.
+    StrayTemplate(TemplateId),
+    /// In the catalogue, and not at the host: clones of its snapshot boot instead of resuming.
+    MissingTemplate(TemplateId, Slug),
     /// What is counted against the tenant's quotas is not what it has.
     WrongUsage(TenantId),
     /// Two devices have it, or one has it and it counts as free.
@@ -76,6 +84,13 @@ impl std::fmt::Display for Finding {
             }
             Finding::StrayDevice(id) => {
                 write!(f, "emulator {id} runs or has left something, but nobody wants it")
+            }
+            Finding::StrayTemplate(id) => write!(f, "template {id} is at the host, but in no record"),
+            Finding::MissingTemplate(id, snapshot) => {
+                write!(
+                    f,
+                    "template {id} of snapshot {snapshot} is recorded, but not at the host; verify the snapshot"
+                )
             }
             Finding::WrongUsage(id) => write!(f, "tenant {id} is charged for other emulators than it has"),
             Finding::AddressTwice(address) => write!(f, "the address {address} is given twice"),
@@ -120,7 +135,8 @@ pub async fn examine(engine: &Engine, pool: &dyn DiskPool, devices: &[EmulatorId
     }
     findings.extend(contents.strangers.into_iter().map(Finding::Stranger));
     // Those that prove a snapshot are nobody's emulator.
-    let trials = verifications::emulators(&mut tx).await?;
+    let mut trials = verifications::emulators(&mut tx).await?;
+    trials.extend(templates::emulators(&mut tx).await?);
     for device in devices.iter().filter(|device| !trials.contains(device)) {
         let emulator = emulators::find_any(&mut tx, *device).await?;
         if emulator.is_none_or(|emulator| emulator.terminated_at.is_some()) {
@@ -154,6 +170,15 @@ async fn wrong_lineages(tx: &mut Tx, contents: &PoolContents, known: &[Layer]) -
     findings.extend(stray.map(|id| Finding::StrayMerge(*id)));
     findings.extend(layers::mismeasured(tx).await?.into_iter().map(Finding::WrongDepth));
     Ok(findings)
+}
+
+/// The same of the memory that lies at the host.
+pub async fn examine_templates(engine: &Engine, there: &[TemplateId]) -> Result<Vec<Finding>> {
+    let known = templates::list(&mut engine.store.read().await?).await?;
+    let recorded: HashSet<TemplateId> = known.iter().map(|template| template.id).collect();
+    let strays = there.iter().filter(|id| !recorded.contains(id)).copied().map(Finding::StrayTemplate);
+    let lost = known.into_iter().filter(|found| found.is_usable() && !there.contains(&found.id));
+    Ok(strays.chain(lost.map(|found| Finding::MissingTemplate(found.id, found.snapshot))).collect())
 }
 
 async fn wrong_usage(tx: &mut Tx) -> Result<Vec<Finding>> {

@@ -6,8 +6,8 @@ use paddock_model::caller::Caller;
 use paddock_model::ci::{CapturePolicy, Job, JobContext, JobStatement, RestoreSpec};
 use paddock_model::devices::{DeviceIdentity, DeviceState, DeviceType};
 use paddock_model::emulators::{
-    Action, Cause, Emulator, EmulatorFilter, EmulatorId, Footing, IdentityMode, SLOTS, Seen, Status, Wanted,
-    address_of, fresh, identity,
+    Action, Cause, Emulator, EmulatorFilter, EmulatorId, Footing, IdentityMode, SLOTS, Seen, Start, Status,
+    Wanted, address_of, fresh, identity,
 };
 use paddock_model::error::{Fault, Kind, Problem};
 use paddock_model::expected::Expected;
@@ -29,7 +29,7 @@ use serde_json::json;
 
 use crate::devices::Devices;
 use crate::restore_points::Wish;
-use crate::{Engine, audit, idempotency_keys, permissions, restore_points, snapshots, tenants};
+use crate::{Engine, audit, idempotency_keys, permissions, restore_points, snapshots, templates, tenants};
 
 /// What a caller may say about a new emulator.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -292,6 +292,7 @@ async fn deploy(
         updated_at: now,
         terminated_at: None,
         generation: 1,
+        start: Start { template: templates::usable(tx, &snapshot.name).await?, ..Start::default() },
     };
     take_clone(tx, snapshot, &disk).await?;
     emulators::insert(tx, &emulator).await?;
@@ -377,7 +378,8 @@ pub async fn swap_snapshot(
         disk: disk.id,
     };
     take_clone(&mut tx, &snapshot, &disk).await?;
-    let changed = update(&mut tx, &emulator, emulator.clone().swapped(to, now), now).await?;
+    let template = templates::usable(&mut tx, &snapshot.name).await?;
+    let changed = update(&mut tx, &emulator, emulator.clone().swapped(to, template, now), now).await?;
     let details =
         json!({ "from": emulator.snapshot, "to": snapshot.name, "incarnation": changed.incarnation });
     let (tenant, object) = (Some(changed.tenant), changed.object());

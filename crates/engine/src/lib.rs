@@ -31,6 +31,7 @@ pub mod sessions;
 pub mod signing_keys;
 pub mod snapshots;
 pub mod streams;
+pub(crate) mod templates;
 pub mod tenants;
 pub mod tickets;
 pub mod tokens;

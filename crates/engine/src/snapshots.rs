@@ -26,13 +26,16 @@ use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result, Timestamp};
 use paddock_store::layers::{Layer, LayerState};
 use paddock_store::retention::{self as judged, Annotation};
+use paddock_store::templates::Template;
 use paddock_store::{
-    Tx, disks, emulators as emulator_rows, layers, relations, snapshot_children, snapshots, verifications,
+    Tx, disks, emulators as emulator_rows, layers, relations, snapshot_children, snapshots, templates,
+    verifications,
 };
 use serde_json::json;
 
 use crate::audit::Actor;
 use crate::permissions::Decision;
+use crate::templates::prove_again;
 use crate::trees::Key;
 use crate::{Engine, audit, idempotency_keys, permissions, retention};
 
@@ -46,10 +49,19 @@ pub struct Described {
     pub exclusive_bytes: i64,
     /// The clones of it that the caller may see; only of a snapshot that was asked for by name.
     pub source_volumes: Option<Vec<SourceVolume>>,
+    /// What was wanted of its memory, and what has become of that.
+    pub memory: Option<Template>,
     /// How relevant it is; none until retention has looked at it.
     pub annotation: Option<Annotation>,
     /// Why retention leaves it; only of a snapshot that was asked for by name.
     pub kept_because: Option<Vec<Kept>>,
+}
+
+impl Described {
+    /// Whether clones of it resume.
+    pub fn has_memory(&self) -> bool {
+        self.memory.as_ref().is_some_and(Template::is_usable)
+    }
 }
 
 /// A disk that is a clone of a snapshot.
@@ -148,6 +160,10 @@ async fn describe(tx: &mut Tx, scope: &Scope, found: Vec<Snapshot>) -> Result<Ve
     for annotation in judged::annotations(tx, &names).await? {
         annotations.insert(annotation.name.clone(), annotation);
     }
+    let mut memories: HashMap<Slug, Template> = HashMap::new();
+    for template in templates::of_snapshots(tx, &names).await? {
+        memories.insert(template.snapshot.clone(), template);
+    }
     let mut known: HashMap<LayerId, Layer> = HashMap::new();
     let mut wanted: Vec<LayerId> = found.iter().map(|snapshot| snapshot.layer).collect();
     while !wanted.is_empty() {
@@ -171,6 +187,7 @@ async fn describe(tx: &mut Tx, scope: &Scope, found: Vec<Snapshot>) -> Result<Ve
         child_count: children.get(snapshot.name.as_str()).copied().unwrap_or(0),
         exclusive_bytes: exclusive(snapshot.layer),
         source_volumes: None,
+        memory: memories.remove(&snapshot.name),
         annotation: annotations.remove(&snapshot.name),
         kept_because: None,
         snapshot,
@@ -576,6 +593,7 @@ pub async fn verify(engine: &Engine, caller: &Caller, name: &str) -> Result<Desc
         return Err(Error::conflict("invalid_state", detail));
     }
     verifications::insert(&mut tx, &snapshot.name, now).await?;
+    prove_again(engine, &mut tx, engine.devices()?, &snapshot.name).await?;
     let (tenant, object) = (snapshot.tenant, snapshot.object());
     audit::record(engine, &mut tx, caller, "snapshots.verify", tenant, object, json!({})).await?;
     idempotency_keys::remember(&mut tx, caller, &snapshot).await?;

@@ -15,7 +15,7 @@ use paddock_store::Store;
 use tokio::sync::Mutex;
 
 /// What a tree is made of.
-const TABLES: &[&str] = &["snapshots", "layers", "snapshot_children"];
+const TABLES: &[&str] = &["snapshots", "layers", "snapshot_children", "templates"];
 /// All of them together.
 const MOST_BYTES: u64 = 256 << 20;
 /// News of what another process has committed may be lost on its way; for longer than this nobody relies on it.

@@ -39,6 +39,9 @@ enum Act {
     Freeze {
         #[serde(default = "freeze_time")]
         timeout_ms: u64,
+        /// All other processes too, for whom the next thing is to be a clone's.
+        #[serde(default)]
+        processes: bool,
     },
     Thaw,
     Resume {
@@ -139,11 +142,11 @@ impl Control {
         match act {
             Act::Hello => Ok(hello(device)),
             Act::Health { properties } => Ok(health::report(device, properties)),
-            Act::Freeze { timeout_ms } => {
+            Act::Freeze { timeout_ms, processes } => {
                 let time = Duration::from_millis(timeout_ms);
                 ensure!(!time.is_zero() && time <= LONGEST, "timeoutMs: 1 to {}", LONGEST.as_millis());
                 let (events, told) = (self.events.clone(), device.clone());
-                device.freezer.freeze(time, move || {
+                device.freezer.freeze(time, processes, move || {
                     told.log.warn("freezer", "the host did not thaw in time; the watchdog did");
                     events.tell(&json!({"event": "thawed", "reason": "watchdog"}));
                 })?;
@@ -151,12 +154,18 @@ impl Control {
             }
             Act::Thaw => Ok(json!({"wasFrozen": device.freezer.thaw()})),
             Act::Resume { time, identity } => {
-                device.freezer.thaw();
-                if let Some(time) = time {
-                    device.set_clock(Duration::from_millis(time))?;
-                }
-                device.take_identity(&identity)?;
+                device.freezer.thaw_disk();
+                let taken_on = || {
+                    if let Some(time) = time {
+                        device.set_clock(Duration::from_millis(time))?;
+                    }
+                    device.take_identity(&identity)
+                };
+                let taken_on = taken_on();
                 device.connections.drop_all();
+                // Only now does anybody else run: nobody has seen the other's identity, clock or randomness.
+                device.freezer.thaw();
+                taken_on?;
                 device.log.info("paddock", &format!("resumed as {}", device.identity().serial));
                 Ok(hello(device))
             }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::kernel;
+use crate::{kernel, processes};
 
 /// The longest time a host may ask for.
 pub const LONGEST: Duration = Duration::from_secs(60);
@@ -27,6 +27,8 @@ struct State {
 struct Frozen {
     /// Nothing to thaw where the agent is an ordinary process.
     folder: Option<File>,
+    /// Whether all other processes stand still, too.
+    processes: bool,
     until: Instant,
 }
 
@@ -34,6 +36,9 @@ impl Frozen {
     fn thaw(self) {
         if let Some(folder) = self.folder {
             let _ = kernel::thaw(&folder);
+        }
+        if self.processes {
+            processes::release();
         }
     }
 }
@@ -45,6 +50,7 @@ impl Freezer {
             && let Ok(folder) = File::open(root)
         {
             let _ = kernel::thaw(&folder);
+            processes::release();
         }
         Freezer { root: root.to_owned(), state: Arc::default() }
     }
@@ -62,22 +68,36 @@ impl Freezer {
         self.lock().expired
     }
 
-    /// Writes everything to the disk and holds it still until `thaw`, at most for this long.
-    /// `expired` is called when nobody thawed in time.
-    pub fn freeze(&self, at_most: Duration, expired: impl FnOnce() + Send + 'static) -> Result<()> {
+    /// Writes everything to the disk and holds it still until `thaw`, at most for this long; all other processes too, if they are
+    /// to be found again in a clone. `expired` is called when nobody thawed in time.
+    pub fn freeze(
+        &self,
+        at_most: Duration,
+        processes: bool,
+        expired: impl FnOnce() + Send + 'static,
+    ) -> Result<()> {
         let mut state = self.lock();
         if state.frozen.is_some() {
             bail!("already frozen");
         }
-        let folder = if self.root == Path::new("/") {
-            let folder = File::open(&self.root).context("open the root")?;
-            rustix::fs::sync();
-            kernel::freeze(&folder).context("freeze the root")?;
-            Some(folder)
+        let is_machine = self.root == Path::new("/");
+        let processes = processes && is_machine;
+        // Before the disk: one that waits for the disk could not be held any more.
+        if processes && let Err(error) = processes::hold() {
+            processes::release();
+            return Err(error).context("hold the other processes");
+        }
+        let folder = if is_machine {
+            let frozen = File::open(&self.root).context("open the root").and_then(|folder| {
+                rustix::fs::sync();
+                kernel::freeze(&folder).context("freeze the root")?;
+                Ok(folder)
+            });
+            Some(frozen.inspect_err(|_| processes::release())?)
         } else {
             None
         };
-        state.frozen = Some(Frozen { folder, until: Instant::now() + at_most.min(LONGEST) });
+        state.frozen = Some(Frozen { folder, processes, until: Instant::now() + at_most.min(LONGEST) });
         drop(state);
         let shared = self.state.clone();
         let watchdog = std::thread::Builder::new().name("watchdog".to_owned()).spawn(move || {
@@ -90,6 +110,15 @@ impl Freezer {
             return Err(error).context("start the watchdog");
         }
         Ok(())
+    }
+
+    /// Lets writes go on, and nobody run yet: there is more to be said first.
+    pub fn thaw_disk(&self) {
+        if let Some(frozen) = &mut self.lock().frozen
+            && let Some(folder) = frozen.folder.take()
+        {
+            let _ = kernel::thaw(&folder);
+        }
     }
 
     /// Lets writes go on; says whether there was anything to thaw.
@@ -137,7 +166,7 @@ mod tests {
         let (sender, expired) = channel();
 
         freezer
-            .freeze(Duration::from_millis(20), move || sender.send(()).expect("a listener"))
+            .freeze(Duration::from_millis(20), false, move || sender.send(()).expect("a listener"))
             .expect("frozen");
 
         expired.recv_timeout(Duration::from_secs(5)).expect("the watchdog");
@@ -148,8 +177,8 @@ mod tests {
     #[test]
     fn who_thaws_in_time_never_meets_the_watchdog() {
         let freezer = Freezer::new(Path::new("/nowhere"));
-        freezer.freeze(Duration::from_secs(60), || ()).expect("frozen");
-        assert!(freezer.freeze(Duration::from_secs(1), || ()).is_err());
+        freezer.freeze(Duration::from_secs(60), false, || ()).expect("frozen");
+        assert!(freezer.freeze(Duration::from_secs(1), false, || ()).is_err());
 
         assert!(freezer.thaw());
 

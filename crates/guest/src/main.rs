@@ -18,6 +18,7 @@ mod logcat;
 mod logs;
 mod network;
 mod packages;
+mod processes;
 mod properties;
 mod screen;
 mod settings;

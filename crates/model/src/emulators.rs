@@ -15,6 +15,7 @@ use crate::ports::Random;
 use crate::scopes::Scope;
 use crate::slug::Slug;
 use crate::subjects::Subject;
+use crate::templates::{NOT_RESUMED, TemplateId};
 use crate::tenants::TenantId;
 
 crate::id!(EmulatorId, "emu");
@@ -182,6 +183,28 @@ pub struct Emulator {
     pub updated_at: Timestamp,
     pub terminated_at: Option<Timestamp>,
     pub generation: i64,
+    #[serde(default)]
+    pub start: Start,
+}
+
+/// How this incarnation comes up.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// The memory that it is to resume from, which fits its disk only as long as nobody has written to that; none if it boots, and
+    /// once it has resumed.
+    pub template: Option<TemplateId>,
+    /// Once it is known.
+    pub kind: Option<StartKind>,
+    /// Why it boots although there was memory to resume from.
+    pub reason: Option<Reason>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StartKind {
+    /// It went on where the device that was captured stood.
+    Warm,
+    Cold,
 }
 
 /// Why the status is what it is.
@@ -344,6 +367,19 @@ impl Emulator {
             };
             return self.seen_as(seen, None, reason, now);
         };
+        // Nothing is lost: the same disk boots.
+        if let Phase::Exited { code, message } = &observed.phase
+            && *code == NOT_RESUMED
+            && observed.incarnation == self.incarnation
+            && self.wanted == Wanted::Running
+            && self.failed_at.is_none()
+        {
+            // Whoever looks again before it is started finds this already said.
+            let known = self.start.template.is_none();
+            let start = Start { template: None, kind: None, reason: Some(Reason::new(NOT_RESUMED, message)) };
+            let boots = if known { self } else { Emulator { start, started_at: None, ..self } };
+            return boots.seen_as(Seen::None, Some(observed.incarnation), None, now);
+        }
         let never_seen = self.seen == Seen::None || self.seen_incarnation < self.incarnation;
         let (seen, reason) = match &observed.phase {
             // The server ended between the intent and the act. Nothing has run, so it is simply started.
@@ -373,7 +409,18 @@ impl Emulator {
             Phase::Ready { boot_duration } => i64::try_from(boot_duration.as_millis()).ok(),
             _ => self.boot_duration_ms,
         };
-        let emulator = Emulator { boot_duration_ms: boot, ..self };
+        let start = match observed.phase {
+            Phase::Ready { .. } if !past && self.start.kind.is_none() => Start {
+                template: None,
+                kind: Some(match self.start.template {
+                    Some(_) => StartKind::Warm,
+                    None => StartKind::Cold,
+                }),
+                ..self.start.clone()
+            },
+            _ => self.start.clone(),
+        };
+        let emulator = Emulator { boot_duration_ms: boot, start, ..self };
         emulator.seen_as(seen, Some(observed.incarnation), reason, now)
     }
 
@@ -402,19 +449,21 @@ impl Emulator {
             reason: None,
             started_at: None,
             boot_duration_ms: None,
+            start: Start::default(),
             ..self.changed(now)
         }
     }
 
     /// A clone of another snapshot takes over; what it stands on now is kept until that is up.
     #[must_use]
-    pub fn swapped(self, to: Footing, now: Timestamp) -> Self {
+    pub fn swapped(self, to: Footing, template: Option<TemplateId>, now: Timestamp) -> Self {
         let from = self.footing();
         let restarted = self.restarted(now);
         Emulator {
             cause: Cause::Swap,
             previous: Some(from),
             disk_ready_at: None,
+            start: Start { template, ..Start::default() },
             ..restarted.standing_on(to)
         }
     }
@@ -647,6 +696,7 @@ mod tests {
             updated_at: at(15),
             terminated_at: None,
             generation: 1,
+            start: Start::default(),
         }
     }
 
@@ -731,5 +781,33 @@ mod tests {
         ] {
             assert_eq!(booting.next_step(BOOT, at(watched_since), at(now)), step, "{watched_since} {now}");
         }
+    }
+
+    #[test]
+    fn what_does_not_resume_boots_from_the_same_disk() {
+        let template = Some(TemplateId(Default::default()));
+        let resuming =
+            Emulator { seen: Seen::Booting, start: Start { template, ..Start::default() }, ..running() };
+        let seen = |phase| Observed { incarnation: resuming.incarnation, phase, since: at(11) };
+        let ready = seen(Phase::Ready { boot_duration: Duration::from_millis(300) });
+        let refused = seen(Phase::Exited { code: NOT_RESUMED, message: "another machine".to_owned() });
+
+        let warm = resuming.clone().with_observation(Some(&ready), at(11));
+        assert_eq!((warm.start.kind, warm.start.template), (Some(StartKind::Warm), None));
+        assert_eq!(warm.status(), Status::Running);
+        // Its disk is its own from now on.
+        assert_eq!(warm.clone().restarted(at(12)).start, Start::default());
+
+        let fallen_back = resuming.clone().with_observation(Some(&refused), at(11));
+        assert_eq!(fallen_back.next_step(BOOT, at(0), at(11)), Step::Start);
+        assert_eq!((fallen_back.started_at, fallen_back.start.template), (None, None));
+        assert_eq!(fallen_back.start.reason, Some(Reason::new(NOT_RESUMED, "another machine")));
+        // Looked at twice before anything is started.
+        assert_eq!(fallen_back.clone().with_observation(Some(&refused), at(11)), fallen_back);
+        let cold = fallen_back.clone().with_observation(Some(&ready), at(20));
+        assert_eq!((cold.start.kind, cold.start.reason), (Some(StartKind::Cold), fallen_back.start.reason));
+        // One that is to go anyway simply ends.
+        let gone = Emulator { wanted: Wanted::Gone, ..resuming.clone() };
+        assert_eq!(gone.with_observation(Some(&refused), at(11)).seen, Seen::Exited);
     }
 }

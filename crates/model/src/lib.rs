@@ -37,6 +37,7 @@ pub mod slug;
 pub mod snapshots;
 pub mod streams;
 pub mod subjects;
+pub mod templates;
 pub mod tenants;
 pub mod tickets;
 pub mod tokens;

@@ -131,7 +131,8 @@ async fn print_token(config: &Config) -> anyhow::Result<()> {
 async fn examine(config: &Config) -> anyhow::Result<()> {
     let engine = wiring::join(config, &World::real(BUILD)).await?;
     let pool = wiring::pool(config)?;
-    let findings = doctor::examine(&engine, &pool, &wiring::device_traces(config)?).await?;
+    let mut findings = doctor::examine(&engine, &pool, &wiring::device_traces(config)?).await?;
+    findings.extend(doctor::examine_templates(&engine, &wiring::template_traces(config)?).await?);
     for finding in &findings {
         println!("{finding}");
     }

@@ -23,6 +23,7 @@ use paddock_engine::{DatabaseLocation, Engine, streams, users};
 use paddock_model::emulators::EmulatorId;
 use paddock_model::lifetimes::Lifetimes;
 use paddock_model::ports::{Clock, Random};
+use paddock_model::templates::TemplateId;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -123,6 +124,12 @@ pub fn pool(config: &Config) -> anyhow::Result<Qcow2Pool> {
 /// The devices of a server that may be at work, by what they leave where they run.
 pub fn device_traces(config: &Config) -> anyhow::Result<Vec<EmulatorId>> {
     Ok(qemu::traces(&config.data.join("devices"))?)
+}
+
+/// The memory that lies where devices of a server run that may be at work.
+pub fn template_traces(config: &Config) -> anyhow::Result<Vec<TemplateId>> {
+    let found = qemu::template_traces(&config.data.join("devices"))?;
+    Ok(found.into_iter().map(|template| template.id).collect())
 }
 
 fn location(config: &Config) -> anyhow::Result<DatabaseLocation> {

@@ -22,13 +22,13 @@ const LIST: &str = "
     SELECT id, tenant, owner, name, labels, device_type, android_version, memory_bytes, cpus, snapshot, snapshot_parent,
         image, disk, previous, discarded, capturing, job, identity, slot, wanted, incarnation, cause, phase, phase_incarnation, phase_since, disk_ready_at,
         started_at, boot_duration_ms, failed_at, reason_code, reason_message, unsettled, due_at, failures, expires_at,
-        idle_timeout_seconds, active_at, created_at, updated_at, terminated_at, generation FROM emulators";
+        idle_timeout_seconds, active_at, created_at, updated_at, terminated_at, generation, start_from FROM emulators";
 
 const FIND: &str = "
     SELECT id, tenant, owner, name, labels, device_type, android_version, memory_bytes, cpus, snapshot, snapshot_parent,
         image, disk, previous, discarded, capturing, job, identity, slot, wanted, incarnation, cause, phase, phase_incarnation, phase_since, disk_ready_at,
         started_at, boot_duration_ms, failed_at, reason_code, reason_message, unsettled, due_at, failures, expires_at,
-        idle_timeout_seconds, active_at, created_at, updated_at, terminated_at, generation FROM emulators WHERE id = $1";
+        idle_timeout_seconds, active_at, created_at, updated_at, terminated_at, generation, start_from FROM emulators WHERE id = $1";
 
 /// Those with which something is to be done by now, the longest overdue first.
 const DUE: &str = "
@@ -70,9 +70,9 @@ const INSERT: &str = "
     INSERT INTO emulators (id, tenant, owner, name, labels, device_type, android_version, memory_bytes, cpus, snapshot,
         snapshot_parent, image, disk, previous, discarded, capturing, job, identity, slot, wanted, incarnation, cause, phase, phase_incarnation, phase_since,
         disk_ready_at, started_at, boot_duration_ms, failed_at, reason_code, reason_message, status, unsettled, due_at, failures,
-        expires_at, idle_timeout_seconds, active_at, created_at, updated_at, terminated_at, generation)
+        expires_at, idle_timeout_seconds, active_at, created_at, updated_at, terminated_at, generation, start_from)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25,
-        $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42)";
+        $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43)";
 
 /// Only where nobody has changed it since it was read.
 const UPDATE: &str = "
@@ -80,7 +80,7 @@ const UPDATE: &str = "
         disk_ready_at = $10, started_at = $11, boot_duration_ms = $12, failed_at = $13, reason_code = $14, reason_message = $15,
         status = $16, unsettled = $17, due_at = $18, failures = $19, expires_at = $20, active_at = $21, updated_at = $22,
         terminated_at = $23, generation = $24, snapshot = $25, snapshot_parent = $26, image = $27, android_version = $28,
-        disk = $29, previous = $30, discarded = $31, capturing = $32, job = $33
+        disk = $29, previous = $30, discarded = $31, capturing = $32, job = $33, start_from = $34
     WHERE id = $1 AND generation = $2";
 
 pub async fn list(
@@ -227,7 +227,8 @@ pub async fn insert(tx: &mut Tx, emulator: &Emulator) -> Result<()> {
         emulator.created_at,
         emulator.updated_at,
         emulator.terminated_at,
-        emulator.generation
+        emulator.generation,
+        serde_json::json!(emulator.start)
     ];
     tx.execute_one(INSERT, args).await
 }
@@ -267,7 +268,8 @@ pub async fn update(tx: &mut Tx, before: &Emulator, after: &Emulator) -> Result<
         after.previous.as_ref().map(|previous| serde_json::json!(previous)),
         after.discarded,
         after.capturing.as_ref(),
-        after.job.as_ref().map(|job| serde_json::json!(job))
+        after.job.as_ref().map(|job| serde_json::json!(job)),
+        serde_json::json!(after.start)
     ];
     tx.execute_one(UPDATE, args).await
 }
@@ -368,6 +370,7 @@ impl FromRow for Emulator {
             updated_at: row.take()?,
             terminated_at: row.take_optional()?,
             generation: row.take()?,
+            start: row.take_optional_json()?.unwrap_or_default(),
         })
     }
 }

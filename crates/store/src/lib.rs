@@ -39,6 +39,7 @@ pub mod signing_keys;
 pub mod slots;
 pub mod snapshot_children;
 pub mod snapshots;
+pub mod templates;
 pub mod tenant_usage;
 pub mod tenants;
 pub mod tickets;

@@ -26,6 +26,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "retention", script: include_str!("../migrations/0013_retention.sql") },
     Migration { name: "ci", script: include_str!("../migrations/0014_ci.sql") },
     Migration { name: "consolidations", script: include_str!("../migrations/0015_consolidations.sql") },
+    Migration { name: "templates", script: include_str!("../migrations/0016_templates.sql") },
 ];
 
 const JOURNAL: &str = "

@@ -117,6 +117,7 @@ column! {
     paddock_model::layers::LayerId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
     paddock_model::layers::DiskId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
     paddock_model::retention_policies::RetentionPolicyId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
+    paddock_model::templates::TemplateId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
     paddock_model::users::UserId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
 }
 

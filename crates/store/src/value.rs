@@ -114,6 +114,7 @@ from! {
     paddock_model::layers::LayerId => |id| Value::Uuid(id.0),
     paddock_model::layers::DiskId => |id| Value::Uuid(id.0),
     paddock_model::retention_policies::RetentionPolicyId => |id| Value::Uuid(id.0),
+    paddock_model::templates::TemplateId => |id| Value::Uuid(id.0),
     paddock_model::users::UserId => |id| Value::Uuid(id.0),
 }
 

@@ -14,13 +14,14 @@ use async_trait::async_trait;
 use paddock_model::Timestamp;
 use paddock_model::devices::DeviceType;
 use paddock_model::devices::{DeviceState, Image, Observed, Phase};
-use paddock_model::drivers::disk_pools::Volume;
+use paddock_model::drivers::disk_pools::{Integrity, Volume};
 use paddock_model::drivers::emulator_hosts::{
-    ByteStream, Channel, Consistency, Console, EmulatorHost, Launch, Switch,
+    ByteStream, Channel, Consistency, Console, EmulatorHost, HostTemplate, Launch, Switch,
 };
 use paddock_model::drivers::{DriverError, DriverResult, Retry};
 use paddock_model::emulators::EmulatorId;
 use paddock_model::ports::Clock;
+use paddock_model::templates::{NOT_RESUMED, TemplateFacts, TemplateId};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, broadcast};
@@ -76,10 +77,28 @@ struct Host {
 #[derive(Default)]
 struct World {
     devices: BTreeMap<EmulatorId, Device>,
+    templates: BTreeMap<TemplateId, Memory>,
     /// What happens next. An entry whose number is not the device's any more is of the past.
     due: BinaryHeap<Reverse<(Duration, u64, EmulatorId, Turn)>>,
     starts: u64,
 }
+
+/// What is kept of a device's memory: which machine it fits, and whether clones can resume from it yet.
+#[derive(Clone)]
+struct Memory {
+    fingerprint: String,
+    whole: bool,
+    damaged: bool,
+}
+
+/// A machine of another shape cannot use the memory.
+fn fingerprint(launch: &Launch) -> String {
+    format!("simulated {} {} {}", launch.image, launch.memory_bytes, launch.cpus)
+}
+
+/// What a template takes of a device's memory, and how much of a boot a resumed device still needs.
+const TEMPLATE_SHARE: i64 = 4;
+const RESUME_SHARE: f64 = 0.1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
@@ -210,6 +229,13 @@ impl SimulatedHost {
         self.0.tell(emulator);
     }
 
+    /// Somebody writes to a template.
+    pub fn damage_template(&self, template: TemplateId) {
+        if let Some(memory) = self.0.world().templates.get_mut(&template) {
+            memory.damaged = true;
+        }
+    }
+
     fn present<T>(
         &self,
         emulator: EmulatorId,
@@ -237,6 +263,12 @@ impl SimulatedHost {
             _ => act(device),
         }
     }
+}
+
+/// The memory's size is in the fingerprint.
+fn template_bytes(fingerprint: &str) -> i64 {
+    let memory: Option<i64> = fingerprint.split(' ').nth(2).and_then(|size| size.parse().ok());
+    memory.unwrap_or_default() / TEMPLATE_SHARE
 }
 
 fn absent(emulator: EmulatorId) -> DriverError {
@@ -291,12 +323,23 @@ impl EmulatorHost for SimulatedHost {
                 return Ok(());
             }
         }
+        let refusal = launch.template.and_then(|template| match world.templates.get(&template) {
+            Some(memory) if memory.whole && !memory.damaged && memory.fingerprint == fingerprint(launch) => {
+                None
+            }
+            Some(memory) if memory.damaged => Some("somebody has changed the template"),
+            Some(memory) if memory.whole => Some("the template was made on another machine"),
+            _ => Some("the template is not there any more"),
+        });
         let slow = if host.faults.happens(host.faults.rates.slow_boot) { 10.0 } else { 1.0 };
-        let boot = host.settings.boot.mul_f64((0.75 + host.faults.share() / 2.0) * slow);
+        let resumes = if launch.template.is_some() { RESUME_SHARE } else { 1.0 };
+        let boot = host.settings.boot.mul_f64((0.75 + host.faults.share() / 2.0) * slow * resumes);
         world.starts += 1;
         let number = world.starts;
         let up_at = elapsed + boot;
-        world.due.push(Reverse((up_at, number, launch.emulator, Turn::Up)));
+        if refusal.is_none() {
+            world.due.push(Reverse((up_at, number, launch.emulator, Turn::Up)));
+        }
         if host.faults.happens(host.faults.rates.crash) {
             let at = up_at + host.settings.crash_within.mul_f64(host.faults.share());
             world.due.push(Reverse((at, number, launch.emulator, Turn::Crash)));
@@ -305,7 +348,12 @@ impl EmulatorHost for SimulatedHost {
             launch: launch.clone(),
             volume: launch.volume.clone(),
             number,
-            phase: Phase::Booting,
+            phase: match refusal {
+                None => Phase::Booting,
+                Some(why) => {
+                    Phase::Exited { code: NOT_RESUMED, message: format!("it did not resume: {why}") }
+                }
+            },
             since: now,
             boot,
             up_at,
@@ -413,6 +461,15 @@ impl EmulatorHost for SimulatedHost {
                 _ => Consistency::Crash,
             })
         })?;
+        // Only what moved in order has memory worth keeping.
+        if let (Some(template), Consistency::Filesystem, false) = (switch.memory, consistency, dies) {
+            let mut world = self.0.world();
+            if let Some(device) = world.devices.get(&emulator) {
+                let memory =
+                    Memory { fingerprint: fingerprint(&device.launch), whole: false, damaged: false };
+                world.templates.insert(template, memory);
+            }
+        }
         if dies {
             self.set(emulator, Phase::Exited { code: "crashed", message: "a simulated crash".to_owned() });
             let message = format!("{emulator} ended while it moved to another disk");
@@ -428,6 +485,42 @@ impl EmulatorHost for SimulatedHost {
             Err(error) if error.code == "device_missing" => Ok(None),
             volume => volume.map(Some),
         }
+    }
+
+    async fn ensure_template(&self, template: TemplateId) -> DriverResult<TemplateFacts> {
+        self.0.faults.strike("make a template")?;
+        let mut world = self.0.world();
+        let Some(memory) = world.templates.get_mut(&template) else {
+            let message = "the capture was broken off before the memory was written";
+            return Err(DriverError::new(Retry::Never, "memory_missing", message));
+        };
+        memory.whole = true;
+        let fingerprint = memory.fingerprint.clone();
+        Ok(TemplateFacts { allocated_bytes: template_bytes(&fingerprint), fingerprint })
+    }
+
+    async fn verify_template(&self, template: TemplateId) -> DriverResult<Integrity> {
+        self.0.faults.strike("read a template")?;
+        Ok(match self.0.world().templates.get(&template) {
+            Some(memory) if memory.damaged => Integrity::Altered,
+            Some(memory) if memory.whole => Integrity::Sound,
+            _ => Integrity::Missing,
+        })
+    }
+
+    async fn remove_template(&self, template: TemplateId) -> DriverResult<()> {
+        self.0.faults.strike("remove a template")?;
+        self.0.world().templates.remove(&template);
+        Ok(())
+    }
+
+    async fn templates(&self) -> DriverResult<Vec<HostTemplate>> {
+        let world = self.0.world();
+        let told = |(id, memory): (&TemplateId, &Memory)| HostTemplate {
+            id: *id,
+            allocated_bytes: template_bytes(&memory.fingerprint),
+        };
+        Ok(world.templates.iter().map(told).collect())
     }
 
     /// Whatever is said comes back, but from the log, which is written as a real device's is.
@@ -581,6 +674,7 @@ mod tests {
             address: number.into(),
             memory_bytes: 1 << 28,
             cpus: 1,
+            template: None,
         }
     }
 
@@ -641,8 +735,13 @@ mod tests {
             }
             let (from, to) = (launch(1).volume, Volume("simulated:y".to_owned()));
             let patience = Duration::from_secs(1);
-            let switch =
-                Switch { emulator: launch(1).emulator, from: from.clone(), to: to.clone(), patience };
+            let switch = Switch {
+                emulator: launch(1).emulator,
+                from: from.clone(),
+                to: to.clone(),
+                patience,
+                memory: None,
+            };
 
             let told = host.switch(&switch).await.map(drop).map_err(|error| error.code);
 

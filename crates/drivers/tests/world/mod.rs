@@ -88,6 +88,7 @@ pub fn launch(image: &str, volume: &Volume, adb_keys: Vec<String>) -> Launch {
         address: address(),
         memory_bytes: 256 << 20,
         cpus: 1,
+        template: None,
     }
 }
 

@@ -17,7 +17,10 @@ pub const LOOP: Loop = Loop {
 
 async fn run(engine: &Engine) -> Result<Report, Trouble> {
     let Some(devices) = &engine.devices else { return Ok(Report::default()) };
-    let capacity = devices.pool.capacity().await?;
+    let mut capacity = devices.pool.capacity().await?;
+    // Memory lies at the host, beside the pool's own files.
+    capacity.used_bytes +=
+        devices.host.templates().await?.iter().map(|template| template.allocated_bytes).sum::<i64>();
     let before = devices.capacity();
     devices.set_capacity(capacity, engine.now());
     let pool = devices.pool.name().to_owned();

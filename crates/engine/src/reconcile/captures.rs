@@ -15,6 +15,7 @@ use paddock_model::drivers::emulator_hosts::{Consistency, Switch};
 use paddock_model::drivers::{DriverError, Retry};
 use paddock_model::emulators::{Emulator, Status, Wanted};
 use paddock_model::snapshots::{CAPTURE_FAILED, Snapshot, SnapshotState};
+use paddock_model::templates::TemplateId;
 use paddock_model::{Error, Result};
 use paddock_store::captures::{Capture, CaptureState};
 use paddock_store::layers::LayerState;
@@ -24,7 +25,7 @@ use super::{Loop, Report, Trouble, delay};
 use crate::devices::Devices;
 use crate::emulators::update;
 use crate::snapshots::{await_verification, settle};
-use crate::{Engine, ci};
+use crate::{Engine, ci, templates};
 
 pub const LOOP: Loop = Loop {
     name: "captures",
@@ -54,6 +55,8 @@ async fn run(engine: &Engine) -> Result<Report, Trouble> {
 enum Outcome {
     /// The device writes to the next disk; the one before holds this much.
     Switched(Consistency),
+    /// The same of a device that does not run.
+    AtRest(Consistency),
     /// The device stays where it is, and this is why.
     Abandoned(String),
     Failed(DriverError),
@@ -66,7 +69,11 @@ async fn attend(engine: &Engine, devices: &Devices, capture: Capture) -> Result<
             let emulator =
                 emulator.ok_or_else(|| Error::internal("an emulator went while it was captured"))?;
             match switch(engine, devices, &capture, &emulator).await? {
-                Outcome::Switched(consistency) => record_switch(engine, &capture, consistency).await?,
+                Outcome::Switched(consistency) => record_switch(engine, &capture, consistency, None).await?,
+                Outcome::AtRest(consistency) => {
+                    let missing = "The device did not run, so there was no memory to capture.";
+                    record_switch(engine, &capture, consistency, Some(missing)).await?;
+                }
                 Outcome::Abandoned(reason) => abandon(engine, &capture, reason).await?,
                 Outcome::Failed(error) => put_off(engine, &capture, error).await?,
             }
@@ -115,11 +122,14 @@ async fn switch(
         // It was told before, by a process that did not live to record it.
         Some(disk) if disk == to => Outcome::Switched(Consistency::Crash),
         // Nobody writes to it, and nobody can begin to before this is over.
-        None => Outcome::Switched(at_rest(emulator)),
+        None => Outcome::AtRest(at_rest(emulator)),
         Some(_) if emulator.wanted == Wanted::Gone && !emulator.is_captured_last() => {
             Outcome::Abandoned("The emulator was deleted before it could be captured.".to_owned())
         }
-        Some(_) => switch_live(devices, capture, from, to).await,
+        Some(_) => {
+            let memory = templates::wanted(&mut engine.store.read().await?, &capture.snapshot).await?;
+            switch_live(devices, capture, from, to, memory).await
+        }
     })
 }
 
@@ -128,9 +138,15 @@ fn at_rest(emulator: &Emulator) -> Consistency {
     if emulator.status() == Status::Parked { Consistency::Filesystem } else { Consistency::Crash }
 }
 
-async fn switch_live(devices: &Devices, capture: &Capture, from: Volume, to: Volume) -> Outcome {
-    let switch =
-        Switch { emulator: capture.emulator, from, to: to.clone(), patience: devices.settings.freeze };
+async fn switch_live(
+    devices: &Devices,
+    capture: &Capture,
+    from: Volume,
+    to: Volume,
+    memory: Option<TemplateId>,
+) -> Outcome {
+    let (emulator, patience) = (capture.emulator, devices.settings.freeze);
+    let switch = Switch { emulator, from, to: to.clone(), patience, memory };
     let error = match devices.host.switch(&switch).await {
         Ok(consistency) => return Outcome::Switched(consistency),
         Err(error) => error,
@@ -144,7 +160,12 @@ async fn switch_live(devices: &Devices, capture: &Capture, from: Volume, to: Vol
 }
 
 /// From here on the emulator's disk is the next one, whatever happens.
-async fn record_switch(engine: &Engine, capture: &Capture, consistency: Consistency) -> Result<()> {
+async fn record_switch(
+    engine: &Engine,
+    capture: &Capture,
+    consistency: Consistency,
+    no_memory: Option<&str>,
+) -> Result<()> {
     let now = engine.now();
     let mut tx = engine.store.begin().await?;
     if let Some(emulator) = emulators::find_any_to_change(&mut tx, capture.emulator).await? {
@@ -160,6 +181,7 @@ async fn record_switch(engine: &Engine, capture: &Capture, consistency: Consiste
         };
         snapshots::update(&mut tx, &snapshot, &after).await?;
     }
+    templates::take(engine, &mut tx, &capture.snapshot, no_memory).await?;
     let switched = Capture { state: CaptureState::Switched, due_at: now, failures: 0, ..capture.clone() };
     captures::update(&mut tx, &switched).await?;
     engine.commit(tx).await
@@ -191,7 +213,7 @@ async fn take_back(engine: &Engine, devices: &Devices, capture: &Capture) -> Res
         }
         // Something was written to the next disk after all, so that is the one to go on with.
         tracing::warn!(snapshot = %capture.snapshot, %error, "a capture cannot be taken back; it goes on");
-        return record_switch(engine, capture, Consistency::Crash).await;
+        return record_switch(engine, capture, Consistency::Crash, None).await;
     }
     let now = engine.now();
     let mut tx = engine.store.begin().await?;
@@ -201,6 +223,7 @@ async fn take_back(engine: &Engine, devices: &Devices, capture: &Capture) -> Res
     }
     disks::delete(&mut tx, capture.to).await?;
     layers::set_state(&mut tx, capture.layer, LayerState::Void).await?;
+    templates::let_go(engine, &mut tx, &capture.snapshot).await?;
     captures::delete(&mut tx, &capture.snapshot).await?;
     let reason = capture.reason.as_deref().unwrap_or("The capture was given up.");
     let noted = ci::note(engine, &mut tx, capture.emulator, &capture.snapshot, Err(reason)).await?;
@@ -225,6 +248,7 @@ async fn condemn(engine: &Engine, devices: &Devices, capture: &Capture, error: D
     }
     let mut tx = engine.store.begin().await?;
     layers::set_state(&mut tx, capture.layer, LayerState::Quarantined).await?;
+    templates::let_go(engine, &mut tx, &capture.snapshot).await?;
     disks::delete(&mut tx, capture.from).await?;
     captures::delete(&mut tx, &capture.snapshot).await?;
     ci::note(engine, &mut tx, capture.emulator, &capture.snapshot, Err(&error.message)).await?;

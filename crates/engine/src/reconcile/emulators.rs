@@ -11,7 +11,7 @@ use paddock_model::emulators::{Emulator, EmulatorId, Reason, Seen, Step, Wanted,
 use paddock_model::error::Kind;
 use paddock_model::snapshots::VerifiedBoot;
 use paddock_model::{Error, Result, Timestamp};
-use paddock_store::{Tx, disks, emulators, snapshots, verifications};
+use paddock_store::{Tx, disks, emulators, snapshots, templates, verifications};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
@@ -67,6 +67,9 @@ async fn compare(engine: &Engine, devices: &Devices) -> Result<u64, Trouble> {
         }
     }
     for id in verifications::emulators(&mut engine.store.read().await?).await? {
+        there.remove(&id);
+    }
+    for id in templates::emulators(&mut engine.store.read().await?).await? {
         there.remove(&id);
     }
     for leftover in there {
@@ -272,6 +275,7 @@ async fn launch(engine: &Engine, devices: &Devices, emulator: &Emulator) -> Resu
         address: address_of(slot),
         memory_bytes: emulator.memory_bytes,
         cpus: emulator.cpus,
+        template: emulator.start.template,
     })
 }
 

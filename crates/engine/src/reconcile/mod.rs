@@ -21,6 +21,7 @@ mod runner;
 pub mod sign_ins;
 pub mod signing_keys;
 pub mod snapshots;
+pub(crate) mod templates;
 pub mod usage;
 pub mod verification;
 
@@ -55,6 +56,7 @@ pub const LOOPS: &[Loop] = &[
     sign_ins::LOOP,
     signing_keys::LOOP,
     snapshots::LOOP,
+    templates::LOOP,
     usage::LOOP,
     verification::LOOP,
 ];

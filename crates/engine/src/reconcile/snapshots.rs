@@ -8,7 +8,7 @@ use paddock_model::snapshots::{Snapshot, SnapshotState};
 use paddock_store::{captures, layers, relations, snapshots, verifications};
 
 use super::{Loop, Report, Trouble};
-use crate::Engine;
+use crate::{Engine, templates};
 
 pub const LOOP: Loop = Loop {
     name: "snapshots",
@@ -44,6 +44,7 @@ async fn purge(engine: &Engine, name: &Slug) -> Result<bool> {
         return Ok(false);
     }
     snapshots::delete(&mut tx, &snapshot).await?;
+    templates::let_go(engine, &mut tx, name).await?;
     layers::release(&mut tx, snapshot.layer).await?;
     relations::take_back_all(&mut tx, &snapshot.object().thing()).await?;
     engine.commit(tx).await?;

@@ -24,6 +24,7 @@ use super::{Loop, Report, Trouble, delay};
 use crate::Engine;
 use crate::devices::Devices;
 use crate::emulators::{draw_identity, take_slot};
+use crate::templates;
 
 pub const LOOP: Loop = Loop {
     name: "verification",
@@ -208,6 +209,7 @@ async fn boot(
         address: address_of(trial.slot),
         memory_bytes: snapshot.image.memory_bytes,
         cpus: snapshot.image.cpus,
+        template: None,
     };
     let observed = devices.host.observe(trial.emulator).await?;
     if observed.is_none() {
@@ -252,7 +254,7 @@ async fn boot(
 }
 
 /// Whether the device says that it is well, and its ADB daemon answers.
-async fn answers(devices: &Devices, emulator: EmulatorId) -> Result<(), DriverError> {
+pub(super) async fn answers(devices: &Devices, emulator: EmulatorId) -> Result<(), DriverError> {
     devices.host.inspect(emulator).await?;
     let mut stream = devices.host.open(emulator, Channel::Adb).await?;
     let silent = |cause: Option<std::io::Error>| {
@@ -295,6 +297,17 @@ async fn end(engine: &Engine, devices: &Devices, verification: &Verification) ->
     }
     let now = engine.now();
     let mut tx = engine.store.begin().await?;
+    // What it is to be told with its memory waits for that; whatever becomes of it, it becomes so in time.
+    let booted = matches!(verification.outcome, Some(Outcome::Booted { .. }));
+    if booted && !templates::is_settled(&mut tx, &verification.snapshot).await? {
+        let unwanted = snapshots::find_any(&mut tx, &verification.snapshot).await?;
+        if unwanted.is_some_and(|snapshot| snapshot.state != SnapshotState::Deleting) {
+            let later = Verification { due_at: now + LOOKED_AT, ..verification.clone() };
+            verifications::update(&mut tx, &later).await?;
+            engine.commit(tx).await?;
+            return Ok(true);
+        }
+    }
     if let Some(snapshot) = snapshots::find_any_to_change(&mut tx, &verification.snapshot).await?
         && snapshot.state != SnapshotState::Deleting
         && let Some(outcome) = &verification.outcome

@@ -14,9 +14,10 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::broadcast;
 
 use super::DriverResult;
-use super::disk_pools::Volume;
+use super::disk_pools::{Integrity, Volume};
 use crate::devices::{DeviceIdentity, DeviceState, Image, Observed};
 use crate::emulators::EmulatorId;
+use crate::templates::{TemplateFacts, TemplateId};
 
 /// How a device is to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +35,9 @@ pub struct Launch {
     pub address: Ipv4Addr,
     pub memory_bytes: i64,
     pub cpus: i64,
+    /// The memory to resume from instead of booting; the volume is a clone of the disk that was taken with it, and nobody has
+    /// written to it yet.
+    pub template: Option<TemplateId>,
 }
 
 /// A way into a device.
@@ -91,6 +95,15 @@ pub struct Switch {
     pub to: Volume,
     /// How long the device may be held still.
     pub patience: Duration,
+    /// The memory of the same moment is kept under this name, if that is possible; the move does not depend on it.
+    pub memory: Option<TemplateId>,
+}
+
+/// What lies at a host of a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostTemplate {
+    pub id: TemplateId,
+    pub allocated_bytes: i64,
 }
 
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {
@@ -115,7 +128,8 @@ pub trait EmulatorHost: Send + Sync + 'static {
     async fn ensure_image(&self, profile: &Path) -> DriverResult<Image>;
 
     /// Has the device run as said; one that has ended is started anew. Returns once it is started, long before it is up.
-    /// An incarnation older than the one that is there is refused with `stale_incarnation`.
+    /// An incarnation older than the one that is there is refused with `stale_incarnation`. One that cannot resume from its
+    /// template ends with `not_resumed`; it may then be asked for again without one.
     async fn ensure(&self, launch: &Launch) -> DriverResult<()>;
 
     /// Nothing when there is no trace of it.
@@ -139,6 +153,18 @@ pub trait EmulatorHost: Send + Sync + 'static {
 
     /// The disk that a running device writes to, as it says itself; nothing when it does not run.
     async fn volume(&self, emulator: EmulatorId) -> DriverResult<Option<Volume>>;
+
+    /// Makes what clones resume from of the memory that a switch has kept. Refused for ever where it has kept none.
+    async fn ensure_template(&self, template: TemplateId) -> DriverResult<TemplateFacts>;
+
+    /// Reads the whole template and compares it with what was recorded.
+    async fn verify_template(&self, template: TemplateId) -> DriverResult<Integrity>;
+
+    /// Also what is only a part of one. Devices that have resumed from it do not mind.
+    async fn remove_template(&self, template: TemplateId) -> DriverResult<()>;
+
+    /// Every template of which there is a trace.
+    async fn templates(&self) -> DriverResult<Vec<HostTemplate>>;
 
     async fn open(&self, emulator: EmulatorId, channel: Channel) -> DriverResult<Box<dyn ByteStream>>;
 

@@ -10,9 +10,9 @@ use http::header::{ETAG, LOCATION};
 use paddock_api::ci::{DeleteEmulator, EmulatorBatch, EmulatorResult};
 use paddock_api::emulators::{
     AdbEndpoint, Condition, ConditionStatus, ConditionType, DeviceState, DeviceType, DisplayEndpoint,
-    Emulator, EmulatorEndpoints, EmulatorPage, EmulatorPath, EmulatorSnapshot, EmulatorSpec, EmulatorStatus,
-    EmulatorStatusReport, IdentityMode, IdentitySpec, ListEmulators, LiveState, SnapshotSwap, StatusReason,
-    Wait,
+    Emulator, EmulatorEndpoints, EmulatorPage, EmulatorPath, EmulatorSnapshot, EmulatorSpec, EmulatorStart,
+    EmulatorStatus, EmulatorStatusReport, IdentityMode, IdentitySpec, ListEmulators, LiveState, SnapshotSwap,
+    StartKind, StatusReason, Wait,
 };
 use paddock_api::labels::Labels;
 use paddock_api::problem::Obstacle;
@@ -182,6 +182,7 @@ async fn status(
         conditions: conditions(&emulator),
         incarnation: emulator.incarnation,
         allowed_actions: actions(&emulator),
+        start: start(&emulator),
         updated_at: time(emulator.updated_at),
         status_reason: emulator.reason.map(wire_reason),
     }))
@@ -332,6 +333,7 @@ fn wire(app: &App, emulator: model::Emulator, live: Option<devices::DeviceState>
         allowed_actions: actions(&emulator),
         conditions: conditions(&emulator),
         device_state: device_state(&emulator),
+        start: start(&emulator),
         live: live.map(|live| wire_live(live, &emulator)),
         id: emulator.id.to_string(),
         name: emulator.name,
@@ -387,6 +389,17 @@ fn wire_live(live: devices::DeviceState, emulator: &model::Emulator) -> LiveStat
 
 pub(super) fn wire_reason(reason: model::Reason) -> StatusReason {
     StatusReason { code: reason.code, message: reason.message }
+}
+
+/// Once it is known, or as soon as it is clear that it boots although it was to resume.
+fn start(emulator: &model::Emulator) -> Option<EmulatorStart> {
+    let model::Start { kind, reason, .. } = &emulator.start;
+    let kind = match kind {
+        Some(model::StartKind::Warm) => StartKind::Warm,
+        Some(model::StartKind::Cold) => StartKind::Cold,
+        None => reason.as_ref().map(|_| StartKind::Cold)?,
+    };
+    Some(EmulatorStart { kind, reason: reason.clone().map(wire_reason) })
 }
 
 fn actions(emulator: &model::Emulator) -> Vec<String> {

@@ -8,9 +8,9 @@ use http::header::{CONTENT_TYPE, ETAG, LOCATION};
 use paddock_api::labels::Labels;
 use paddock_api::snapshots::{
     AndroidFacts, DiskImage, DiskPool, DiskPoolStatus, DiskPoolThresholds, DiskPools, ListSnapshots,
-    OriginKind, PromoteRoot, ReadTree, ScoreFactor, Snapshot, SnapshotConsistency, SnapshotNode,
-    SnapshotOrigin, SnapshotPage, SnapshotPath, SnapshotSpec, SnapshotState, SnapshotTree, SnapshotTrust,
-    SourceVolume, VerifiedBoot,
+    MemoryState, OriginKind, PromoteRoot, ReadTree, ScoreFactor, Snapshot, SnapshotConsistency,
+    SnapshotMemory, SnapshotNode, SnapshotOrigin, SnapshotPage, SnapshotPath, SnapshotSpec, SnapshotState,
+    SnapshotTree, SnapshotTrust, SourceVolume, VerifiedBoot,
 };
 use paddock_engine::captures::{self, CaptureSpec};
 use paddock_engine::imports::{self, Content, ImportSpec};
@@ -20,6 +20,7 @@ use paddock_model::drivers::emulator_hosts::Consistency;
 use paddock_model::error::Fault;
 use paddock_model::retention::Points;
 use paddock_model::snapshots::{self as model, SnapshotFilter};
+use paddock_model::templates::TemplateState;
 use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result};
 use utoipa_axum::router::OpenApiRouter;
@@ -37,7 +38,7 @@ use super::conventions::query::Query;
 use super::conventions::stream::Stream;
 use super::conventions::tenant::TenantHint;
 use super::conventions::time::time;
-use super::emulators::{read_device_type, read_id, wire_device_type};
+use super::emulators::{read_device_type, read_id, wire_device_type, wire_reason};
 use crate::auth::Caller;
 
 pub fn routes() -> OpenApiRouter<App> {
@@ -82,7 +83,7 @@ async fn list(
 
 /// Make a snapshot
 ///
-/// With `emulatorId`, of a device, which goes on running. With `import`, of a disk image: a file on the server, or bytes that
+/// With `emulatorId`, of a device, which goes on running; `memory` keeps what it has in memory, too, and clones of it resume where it stood. With `import`, of a disk image: a file on the server, or bytes that
 /// you send next. It can be deployed once a throw-away clone of it has booted.
 #[utoipa::path(post, path = "/snapshots", tag = "snapshots", request_body = SnapshotSpec, responses((status = 202, body = Snapshot, description = "The snapshot, on its way.")))]
 async fn create(
@@ -90,12 +91,19 @@ async fn create(
     TenantHint(hint): TenantHint,
     Submission { caller, body }: Submission<SnapshotSpec>,
 ) -> Answer<Response> {
-    let SnapshotSpec { emulator_id, import, name, group, labels } = body;
+    let SnapshotSpec { emulator_id, import, name, group, labels, memory } = body;
+    let memory = memory.unwrap_or_default();
     let labels = labels.unwrap_or_default().0;
     let described = match (emulator_id, import) {
         (Some(emulator), None) => {
-            let spec = CaptureSpec { emulator: read_id(&emulator)?, name, group, labels };
+            let spec = CaptureSpec { emulator: read_id(&emulator)?, name, group, labels, memory };
             captures::create(&app.engine, &caller, spec).await?
+        }
+        (None, Some(_)) if memory => {
+            let message = "a disk image has no memory; only a device is captured with it";
+            let fault =
+                Fault { pointer: "/memory".into(), code: "no_device".into(), message: message.to_owned() };
+            return Err(Error::invalid(vec![fault]).into());
         }
         (None, Some(import)) => {
             let spec = ImportSpec {
@@ -229,8 +237,17 @@ fn wire_node(node: Node) -> SnapshotNode {
 }
 
 fn wire(described: Described) -> Snapshot {
-    let Described { snapshot, layer, child_count, exclusive_bytes, source_volumes, annotation, kept_because } =
-        described;
+    let has_memory = described.has_memory();
+    let Described {
+        snapshot,
+        layer,
+        child_count,
+        exclusive_bytes,
+        source_volumes,
+        memory,
+        annotation,
+        kept_because,
+    } = described;
     let size_bytes = layer.as_ref().map_or(0, |layer| layer.reach_bytes);
     Snapshot {
         deployable: snapshot.is_deployable(),
@@ -262,6 +279,17 @@ fn wire(described: Described) -> Snapshot {
         consistency: snapshot.consistency.map(|consistency| match consistency {
             Consistency::Crash => SnapshotConsistency::Crash,
             Consistency::Filesystem => SnapshotConsistency::Filesystem,
+        }),
+        has_memory,
+        memory: memory.map(|memory| SnapshotMemory {
+            state: match memory.state {
+                TemplateState::Ready => MemoryState::Ready,
+                TemplateState::Failed | TemplateState::Removing => MemoryState::Failed,
+                _ => MemoryState::Pending,
+            },
+            size_bytes: memory.allocated_bytes,
+            resume_duration_ms: memory.resume_ms,
+            reason: memory.reason.map(wire_reason),
         }),
         verified_boot: snapshot.verified.map(|boot| VerifiedBoot {
             at: time(boot.at),

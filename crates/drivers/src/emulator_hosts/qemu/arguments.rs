@@ -4,10 +4,14 @@
 //! room for more than 107 bytes, and a data folder may lie deeper than that.
 
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::path::Path;
 
+use paddock_model::devices::DeviceIdentity;
+use paddock_model::drivers::disk_pools::Volume;
 use paddock_model::drivers::emulator_hosts::Launch;
 use paddock_model::emulators::EmulatorId;
+use paddock_model::templates::TemplateId;
 use serde_json::{Value, json};
 
 use super::console;
@@ -21,6 +25,21 @@ pub const CONTROL_SOCKET: &str = "control.sock";
 pub const LOG_SOCKET: &str = "log.sock";
 pub const DISPLAY_SOCKET: &str = "display.sock";
 pub const IDENTITY_FILE: &str = "identity.json";
+/// A template's memory, and the state of everything else of the machine.
+pub const MEMORY_FILE: &str = "memory.ram";
+pub const STATE_FILE: &str = "memory.state";
+
+/// How a machine comes to life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    Boot,
+    /// It goes on where the template's device stood, on memory of its own; nobody reaches it before it is told who it is.
+    Resume,
+    /// It never runs: what is loaded into it becomes the template. Its disk is as large as the device's, and empty.
+    Template {
+        disk_bytes: u64,
+    },
+}
 
 /// Who computes the device's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,12 +80,40 @@ pub fn read_marker(text: &str) -> Option<(EmulatorId, i64)> {
     Some((EmulatorId::parse(emulator)?, incarnation.parse().ok()?))
 }
 
-pub fn arguments(profile: &Profile, image: &Path, launch: &Launch, accelerator: Accelerator) -> Vec<String> {
+pub fn template_marker(template: TemplateId) -> String {
+    format!("guest={template}")
+}
+
+pub fn arguments(
+    profile: &Profile,
+    image: &Path,
+    launch: &Launch,
+    accelerator: Accelerator,
+    start: Start,
+) -> Vec<String> {
     let mut line = Line(Vec::new());
     let machine = &profile.machine;
-    line.add("-name", marker(launch.emulator, launch.incarnation));
+    line.add(
+        "-name",
+        match (start, launch.template) {
+            (Start::Template { .. }, Some(template)) => template_marker(template),
+            _ => marker(launch.emulator, launch.incarnation),
+        },
+    );
     line.add("-accel", accelerator.name());
-    line.add("-machine", joined([machine.kind.as_str(), &machine.options]));
+    // Memory has one name however it is come by: what is saved from one machine is loaded into another.
+    line.add("-machine", joined([machine.kind.as_str(), "memory-backend=memory", &machine.options]));
+    let size = format!("size={}M", (launch.memory_bytes >> 20).max(1));
+    line.add(
+        "-object",
+        match start {
+            Start::Boot => format!("memory-backend-ram,id=memory,{size}"),
+            Start::Resume => format!("memory-backend-file,id=memory,{size},mem-path={MEMORY_FILE},share=off"),
+            Start::Template { .. } => {
+                format!("memory-backend-file,id=memory,{size},mem-path={MEMORY_FILE},share=on")
+            }
+        },
+    );
     if let Some(cpu) = &machine.cpu {
         line.add("-cpu", cpu);
     }
@@ -92,7 +139,10 @@ pub fn arguments(profile: &Profile, image: &Path, launch: &Launch, accelerator: 
         let name = number.to_string();
         let [below, node] = match disk.read_only {
             true => read_only_nodes(&name, &file(&disk.file), disk.format),
-            false => writable_nodes(&name, &launch.volume.0),
+            false => match start {
+                Start::Boot | Start::Resume => writable_nodes(&name, &launch.volume.0),
+                Start::Template { disk_bytes } => empty_nodes(&name, disk_bytes),
+            },
         };
         line.add("-blockdev", below.to_string());
         line.add("-blockdev", node.to_string());
@@ -104,10 +154,11 @@ pub fn arguments(profile: &Profile, image: &Path, launch: &Launch, accelerator: 
     }
 
     let network = &profile.network;
-    let mut netdev =
-        format!("user,id=network,hostfwd=tcp:{}:{ADB_PORT}-:{}", launch.address, profile.adb.port);
-    for port in &network.ports {
-        netdev += &format!(",hostfwd=tcp:{}:{}-:{}", launch.address, port.host, port.guest);
+    let mut netdev = "user,id=network".to_owned();
+    if start == Start::Boot {
+        for forward in forwards(profile, launch.address) {
+            netdev += &format!(",hostfwd={forward}");
+        }
     }
     if network.restricted {
         netdev += ",restrict=on";
@@ -137,10 +188,45 @@ pub fn arguments(profile: &Profile, image: &Path, launch: &Launch, accelerator: 
     }
     // Appending, so that a restart of QEMU under the same number would not overwrite what is there.
     let console = console::file_name(launch.incarnation);
-    line.add("-chardev", format!("file,id=console,path={console},append=on"));
+    line.add(
+        "-chardev",
+        match start {
+            Start::Template { .. } => "null,id=console".to_owned(),
+            Start::Boot | Start::Resume => format!("file,id=console,path={console},append=on"),
+        },
+    );
     line.add("-serial", "chardev:console");
     line.add("-qmp", format!("unix:{QMP_SOCKET},server=on,wait=off"));
+    if start != Start::Boot {
+        line.flags(["-S"]);
+        line.add("-incoming", "defer");
+    }
     line.0
+}
+
+/// What of the device's own network answers at its address, as QEMU is told it.
+pub fn forwards(profile: &Profile, address: Ipv4Addr) -> Vec<String> {
+    let adb = (ADB_PORT, profile.adb.port);
+    let others = profile.network.ports.iter().map(|port| (port.host, port.guest));
+    let ports = std::iter::once(adb).chain(others);
+    ports.map(|(host, guest)| format!("tcp:{address}:{host}-:{guest}")).collect()
+}
+
+/// What the memory of a machine depends on besides QEMU's version and the processor: everything that it is made of, and nothing
+/// that is one device's own.
+pub fn shape(profile: &Profile, launch: &Launch, accelerator: Accelerator) -> String {
+    let nobody = Launch {
+        emulator: EmulatorId(Default::default()),
+        incarnation: 0,
+        volume: Volume(String::new()),
+        identity: DeviceIdentity { mac: String::new(), ..launch.identity.clone() },
+        address: Ipv4Addr::UNSPECIFIED,
+        template: None,
+        ..launch.clone()
+    };
+    // The image's name holds the digest of its files.
+    let words = arguments(profile, Path::new(&launch.image), &nobody, accelerator, Start::Boot);
+    words.join("\n")
 }
 
 // In JSON, where no letter of a path means anything.
@@ -153,6 +239,14 @@ fn read_only_nodes(name: &str, path: &str, format: DiskFormat) -> [Value; 2] {
     [
         json!({"driver": "file", "node-name": format!("file{name}"), "filename": path, "read-only": true}),
         json!({"driver": driver, "node-name": format!("disk{name}"), "file": format!("file{name}"), "read-only": true}),
+    ]
+}
+
+/// A disk of that size that holds nothing, for a machine that never looks.
+fn empty_nodes(name: &str, bytes: u64) -> [Value; 2] {
+    [
+        json!({"driver": "null-co", "node-name": format!("file{name}"), "size": bytes, "read-zeroes": true}),
+        json!({"driver": "raw", "node-name": format!("disk{name}"), "file": format!("file{name}")}),
     ]
 }
 
@@ -227,9 +321,6 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
-    use paddock_model::devices::DeviceIdentity;
-    use paddock_model::drivers::disk_pools::Volume;
-
     use super::*;
 
     fn launch() -> Launch {
@@ -251,6 +342,7 @@ mod tests {
             address: "127.80.0.5".parse().expect("an address"),
             memory_bytes: 512 << 20,
             cpus: 2,
+            template: TemplateId::parse("tpl_01k9zzzzzzzzzzzzzzzzzzzzzz"),
         }
     }
 
@@ -276,7 +368,16 @@ mod tests {
         let mut found = String::new();
         for (title, text) in profiles {
             let profile = Profile::parse(text.as_bytes()).expect(title);
-            let words = arguments(&profile, Path::new("/host/images/x"), &launch(), Accelerator::Tcg);
+            let words =
+                arguments(&profile, Path::new("/host/images/x"), &launch(), Accelerator::Tcg, Start::Boot);
+            found += &format!("## {title}\n{}\n\n", readable(&words));
+        }
+        let profile = Profile::parse(profiles[0].1.as_bytes()).expect("a profile");
+        for (title, start) in [
+            ("reference device, resuming", Start::Resume),
+            ("reference device, becoming a template", Start::Template { disk_bytes: 2 << 30 }),
+        ] {
+            let words = arguments(&profile, Path::new("/host/images/x"), &launch(), Accelerator::Tcg, start);
             found += &format!("## {title}\n{}\n\n", readable(&words));
         }
         let found = found.trim_end().to_owned() + "\n";
@@ -285,6 +386,33 @@ mod tests {
             std::fs::write(&path, &found).expect("written");
         }
         assert_eq!(found, std::fs::read_to_string(&path).expect("the agreed text"));
+    }
+
+    #[test]
+    fn a_shape_is_that_of_the_machine_and_not_of_the_device() {
+        let profile = include_str!("../../../../../image/phone.profile.json");
+        let profile = Profile::parse(profile.as_bytes()).expect("a profile");
+        let shape = |launch: &Launch| shape(&profile, launch, Accelerator::Tcg);
+        let first = shape(&launch());
+        let mut other = Launch {
+            emulator: EmulatorId(Default::default()),
+            incarnation: 9,
+            name: "z".to_owned(),
+            volume: Volume("/z".to_owned()),
+            address: Ipv4Addr::LOCALHOST,
+            template: None,
+            ..launch()
+        };
+        other.identity.mac = "02:00:00:00:00:01".to_owned();
+        assert_eq!(shape(&other), first);
+        assert!(!first.contains("52:54"), "{first}");
+        for other in [
+            Launch { memory_bytes: 1 << 30, ..launch() },
+            Launch { cpus: 1, ..launch() },
+            Launch { image: "another".to_owned(), ..launch() },
+        ] {
+            assert_ne!(shape(&other), first);
+        }
     }
 
     #[test]

@@ -116,18 +116,20 @@ impl Control {
     pub async fn resume(
         &self,
         now: Timestamp,
-        launch: &Launch,
+        identity: &Value,
         patience: Duration,
     ) -> Result<Hello, Trouble> {
-        let request = json!({"op": "resume", "time": now.as_millisecond(), "identity": identity(launch)});
+        let request = json!({"op": "resume", "time": now.as_millisecond(), "identity": identity});
         let answer = self.ask(request, patience).await?;
         serde_json::from_value(answer).map_err(|_| Trouble::Refused(Value::Null))
     }
 
     /// Everything written is on the disk, and nothing is written until the thaw, at most for this long.
-    pub async fn freeze(&self, patience: Duration) -> Result<(), Trouble> {
+    /// With `processes`, nobody runs either, here or in a clone of the memory, until then or until the clone is told who it is.
+    pub async fn freeze(&self, processes: bool, patience: Duration) -> Result<(), Trouble> {
         let longest = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).clamp(1, LONGEST_FREEZE_MS);
-        self.ask(json!({"op": "freeze", "timeoutMs": longest}), patience).await.map(drop)
+        let request = json!({"op": "freeze", "timeoutMs": longest, "processes": processes});
+        self.ask(request, patience).await.map(drop)
     }
 
     /// Whether it was frozen until now.

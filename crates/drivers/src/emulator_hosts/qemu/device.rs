@@ -6,8 +6,9 @@ use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use paddock_model::Timestamp;
 use paddock_model::devices::{Observed, Phase};
@@ -15,6 +16,7 @@ use paddock_model::drivers::disk_pools::Volume;
 use paddock_model::drivers::emulator_hosts::{Consistency, Switch};
 use paddock_model::drivers::{DriverError, DriverResult, Retry};
 use paddock_model::emulators::EmulatorId;
+use paddock_model::templates::TemplateId;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -27,10 +29,11 @@ use super::console;
 use super::control::{self, Control};
 use super::conversation::Trouble;
 use super::processes::{Ended, Process};
-use super::qmp::{self, Qmp, RunState, Top};
-use super::record::{Ending, Record};
+use super::qmp::{self, Memory, Migration, Qmp, RunState, Top};
+use super::record::{Ending, Record, Resume};
+use super::templates::{self, Taken, Templates};
 use super::{OUTPUT_FILE, QemuSettings};
-use crate::durable::io_error;
+use crate::durable::{self, io_error};
 use crate::emulator_hosts::profile::ReadyBy;
 
 /// How often QEMU and the system are asked.
@@ -51,6 +54,9 @@ pub struct Device {
     writing: Arc<tokio::sync::Mutex<()>>,
     /// Changes whenever the machine starts anew without QEMU ending.
     resets: watch::Sender<()>,
+    /// Whether somebody else of this process holds the machine still.
+    holding: AtomicBool,
+    templates: Arc<Templates>,
     /// The port takes one reader at a time; a second one would wait without a word.
     pub log_reader: Arc<Semaphore>,
 }
@@ -73,6 +79,13 @@ struct Facts {
     /// QEMU holds the machine still.
     halted: Option<Halt>,
     switched_off: bool,
+}
+
+/// A machine that stands still so that its memory can be written.
+struct Hold {
+    template: TemplateId,
+    fingerprint: String,
+    since: Instant,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,6 +141,7 @@ impl Device {
         process: Option<Process>,
         folder: PathBuf,
         settings: &Arc<QemuSettings>,
+        templates: &Arc<Templates>,
         changes: &broadcast::Sender<EmulatorId>,
     ) -> Supervised {
         let since =
@@ -141,6 +155,8 @@ impl Device {
             process,
             writing: Arc::default(),
             resets: watch::Sender::new(()),
+            holding: AtomicBool::new(false),
+            templates: templates.clone(),
             state: Mutex::new(State { record, facts: Facts::default(), since, qmp: None, control: None }),
             log_reader: Arc::new(Semaphore::new(1)),
         });
@@ -275,17 +291,41 @@ impl Device {
         self.write_record().await.map_err(|error| io_error("write down where a device moves", error))?;
         qmp.add_block_node(arguments::successor(&next, &switch.to.0), silence).await.map_err(failed)?;
 
+        if switch.memory.is_some() {
+            // Before anything of it stands still: whoever comes after us has to know.
+            self.holding.store(true, Ordering::SeqCst);
+            self.state().record.held = true;
+            self.keep_record().await;
+        }
         let control = self.agent(switch.patience).await;
         let frozen = match &control {
-            Some(control) => control.freeze(switch.patience).await,
+            Some(control) => control.freeze(switch.memory.is_some(), switch.patience).await,
             None => Err(Trouble::Gone),
         };
+        let held = match switch.memory {
+            Some(template) => self.hold(&qmp, template, frozen.is_ok()).await,
+            None => None,
+        };
         let moved = qmp.put_on_top(&top.node, &next, silence.max(switch.patience)).await;
+        let saved = match (&held, &moved) {
+            (Some(hold), Ok(())) => self.save_memory(&qmp, hold.template, switch.patience).await,
+            _ => Err("the disk was not captured".to_owned()),
+        };
+        self.let_go(&qmp).await;
+        let paused = held.as_ref().map(|hold| hold.since.elapsed());
         // Also after a freeze that failed or took too long: it may have come about since.
         let thawed = match &control {
             Some(control) => control.thaw(silence).await,
             None => Err(Trouble::Gone),
         };
+        self.holding.store(false, Ordering::SeqCst);
+        if switch.memory.is_some() {
+            self.keep_record().await;
+        }
+        if let Some(hold) = held {
+            tracing::info!(emulator = %self.emulator, ?paused, "a device stood still for its memory");
+            self.keep_memory(hold, &switch.from.0, saved).await;
+        }
         if let Err(trouble) = moved {
             if matches!(trouble, Trouble::Refused(_)) {
                 let _ = self.close(&qmp, &next).await;
@@ -303,6 +343,160 @@ impl Device {
         Ok(consistency)
     }
 
+    /// Has the machine stand still, so that its disk and its memory are of one moment. None if its memory cannot be kept.
+    async fn hold(&self, qmp: &Qmp, template: TemplateId, frozen: bool) -> Option<Hold> {
+        let fingerprint = self.state().record.fingerprint.clone();
+        let refused = match (&fingerprint, frozen) {
+            (None, _) => Some("its image cannot resume, or it was started by an earlier version: restart it"),
+            // Its agent would not answer a clone either.
+            (_, false) => Some("its agent did not hold it still"),
+            _ if !self.has_room_for_memory() => Some("there is not enough room for it"),
+            _ => None,
+        };
+        let begun = match refused {
+            Some(why) => Err(why.to_owned()),
+            None => self.templates.begin(template).map(drop).map_err(|error| error.to_string()),
+        };
+        let stopped = match begun {
+            Ok(()) => qmp.stop(self.settings.silence).await.map_err(|trouble| format!("{trouble:?}")),
+            Err(why) => Err(why),
+        };
+        match (stopped, fingerprint) {
+            (Ok(()), Some(fingerprint)) => Some(Hold { template, fingerprint, since: Instant::now() }),
+            (stopped, _) => {
+                let why = stopped.err().unwrap_or_default();
+                tracing::warn!(emulator = %self.emulator, why, "a device's memory is not captured");
+                let _ = self.templates.give_up(template, &why);
+                None
+            }
+        }
+    }
+
+    /// Writes the machine that stands still to a stream.
+    async fn save_memory(&self, qmp: &Qmp, template: TemplateId, patience: Duration) -> Result<(), String> {
+        let work = async {
+            let command = format!("umask 077; cat > {}", templates::stream_from_device(template));
+            qmp.migrate(&command, Memory::All, self.settings.silence).await?;
+            templates::await_migration(qmp, self.settings.silence).await
+        };
+        match timeout(patience, work).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(trouble)) => Err(format!("QEMU does not write it: {trouble:?}")),
+            Err(_) => Err(format!("it was not written within {} s", patience.as_secs())),
+        }
+    }
+
+    async fn let_go(&self, qmp: &Qmp) {
+        if !self.state().record.held {
+            return;
+        }
+        // Should it still be at work; otherwise there is nothing to break off.
+        if !matches!(qmp.migration(self.settings.silence).await, Ok(Migration::Done)) {
+            let _ = qmp.cancel_migration(self.settings.silence).await;
+        }
+        match qmp.cont(self.settings.silence).await {
+            Ok(()) => self.state().record.held = false,
+            Err(trouble) => {
+                tracing::warn!(emulator = %self.emulator, ?trouble, "a device was not let go; it is tried again");
+            }
+        }
+    }
+
+    async fn keep_memory(&self, hold: Hold, volume: &str, saved: Result<(), String>) {
+        let Hold { template, fingerprint, .. } = hold;
+        let (image, memory_bytes, cpus) = {
+            let record = &self.state().record;
+            (record.image.clone(), record.memory_bytes, record.cpus)
+        };
+        let (templates, volume) = (self.templates.clone(), volume.to_owned());
+        let kept = tokio::task::spawn_blocking(move || {
+            let kept = saved.and_then(|()| {
+                let complete = || {
+                    let disk_bytes = templates::disk_bytes(&volume)?;
+                    let taken = Taken { fingerprint, image, memory_bytes, cpus, disk_bytes };
+                    templates.complete(template, &taken)
+                };
+                complete().map_err(|error| error.to_string())
+            });
+            kept.inspect_err(|why| drop(templates.give_up(template, why)))
+        });
+        match kept.await {
+            Ok(Ok(())) => {
+                tracing::info!(emulator = %self.emulator, %template, "a device's memory was captured");
+            }
+            kept => tracing::warn!(emulator = %self.emulator, ?kept, "a device's memory was not captured"),
+        }
+    }
+
+    /// Takes over a template's memory, tells the device who it is, and only then lets anybody reach it. May be begun again by
+    /// whoever takes the device over, from wherever it stands.
+    async fn resume(&self) {
+        let forwards = self.state().record.resuming().map(<[String]>::to_vec);
+        let Some(forwards) = forwards else { return };
+        let resumed = match timeout(self.settings.resume_patience, self.take_memory(&forwards)).await {
+            Ok(resumed) => resumed,
+            Err(_) => Err(format!("it took longer than {} s", self.settings.resume_patience.as_secs())),
+        };
+        match resumed {
+            Ok(()) => {
+                let now = self.settings.clock.now();
+                let took = now.duration_since(self.state().record.started_at);
+                let took = Duration::try_from(took).unwrap_or_default();
+                self.learn(|record, _| record.resume = Some(Resume::Done));
+                self.is_up(took).await;
+                for name in [arguments::MEMORY_FILE, arguments::STATE_FILE] {
+                    let _ = durable::remove(&self.folder.join(name));
+                }
+            }
+            Err(why) => {
+                tracing::warn!(emulator = %self.emulator, why, "a device did not resume");
+                self.state().record.resume = Some(Resume::Failed(why));
+                if let Some(process) = &self.process {
+                    process.kill();
+                }
+            }
+        }
+    }
+
+    async fn take_memory(&self, forwards: &[String]) -> Result<(), String> {
+        let (silence, patience) = (self.settings.silence, self.settings.resume_patience);
+        let told = |trouble: Trouble| format!("{trouble:?}");
+        let qmp = self.monitor(patience).await.map_err(|error| error.message)?;
+        let waiting = || RunState::Halted("inmigrate".to_owned());
+        if qmp.status(silence).await.map_err(told)? == waiting() {
+            let command = format!("cat {}", arguments::STATE_FILE);
+            // That its disk is used from now on must be known after a power cut, too: memory would not fit it any more.
+            let (written, begun) = tokio::join!(
+                self.write_record_with(Record::write),
+                qmp.migrate_incoming(&command, Memory::Shared, silence)
+            );
+            written.map_err(|error| error.to_string())?;
+            match begun {
+                // An earlier process of ours has said so already.
+                Ok(()) | Err(Trouble::Refused(_)) => {}
+                Err(trouble) => return Err(told(trouble)),
+            }
+            while qmp.status(patience).await.map_err(told)? == waiting() {
+                sleep(templates::LOOKED_AT).await;
+            }
+        }
+        if qmp.status(silence).await.map_err(told)? != RunState::Running {
+            qmp.cont(silence).await.map_err(told)?;
+        }
+        let identity =
+            fs::read(self.folder.join(arguments::IDENTITY_FILE)).map_err(|error| error.to_string())?;
+        let identity: Value = serde_json::from_slice(&identity).map_err(|error| error.to_string())?;
+        let (control, _events) = Control::open(&self.folder).await.map_err(told)?;
+        let hello = control.resume(self.settings.clock.now(), &identity, patience).await.map_err(told)?;
+        if !hello.ready {
+            return Err("the device was not up when its memory was taken".to_owned());
+        }
+        for forward in forwards {
+            qmp.forward(forward, silence).await.map_err(told)?;
+        }
+        Ok(())
+    }
+
     /// The agent of a device that is up; one that boots has none yet, or may be about to restart.
     async fn agent(&self, patience: Duration) -> Option<Control> {
         let (has_agent, up) = {
@@ -311,6 +505,10 @@ impl Device {
             (state.record.has_agent, matches!(phase, Phase::Ready { .. }))
         };
         if has_agent && up { self.control(patience).await } else { None }
+    }
+
+    fn is_resuming(&self) -> bool {
+        self.state().record.resuming().is_some()
     }
 
     pub fn pid(&self) -> Option<i32> {
@@ -349,21 +547,33 @@ impl Device {
     }
 
     async fn write_record(&self) -> io::Result<()> {
+        self.write_record_with(Record::update).await
+    }
+
+    async fn write_record_with(&self, write: fn(&Record, &Path) -> io::Result<()>) -> io::Result<()> {
         let turn = self.writing.clone().lock_owned().await;
         let (record, folder) = (self.state().record.clone(), self.folder.clone());
         let written = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            record.update(&folder)
+            write(&record, &folder)
         });
         written.await.unwrap_or_else(|error| Err(io::Error::other(error)))
     }
 
     async fn watch(self: Arc<Self>) {
         let Some(process) = &self.process else { return };
+        let agent = async {
+            self.resume().await;
+            // One that did not resume is about to end.
+            if matches!(self.state().record.resume, Some(Resume::Failed(_))) {
+                std::future::pending::<()>().await;
+            }
+            self.watch_agent().await;
+        };
         let ended = tokio::select! {
             ended = process.ended() => ended,
             () = self.watch_monitor() => return,
-            () = self.watch_agent() => return,
+            () = agent => return,
             () = self.watch_system(process) => return,
         };
         self.end(ended).await;
@@ -376,7 +586,15 @@ impl Device {
             let mut state = self.state();
             (state.qmp, state.control) = (None, None);
         }
-        self.learn(|record, facts| record.ended = Some(Ending::of(ended, facts.switched_off, words, now)));
+        self.learn(|record, facts| {
+            record.ended = Some(match &record.resume {
+                Some(Resume::UnderWay { .. }) => {
+                    Ending::not_resumed(&words.unwrap_or_else(|| "QEMU ended".to_owned()), now)
+                }
+                Some(Resume::Failed(why)) => Ending::not_resumed(why, now),
+                Some(Resume::Done) | None => Ending::of(ended, facts.switched_off, words, now),
+            });
+        });
         self.keep_record().await;
         self.over.send_replace(true);
     }
@@ -422,7 +640,8 @@ impl Device {
                 self.converse_with_monitor(&qmp, events).await;
                 self.state().qmp = None;
             }
-            sleep(RECONNECT).await;
+            // One that resumes is up in no more time than this.
+            sleep(if self.is_resuming() { RECONNECT / 10 } else { RECONNECT }).await;
         }
     }
 
@@ -469,8 +688,35 @@ impl Device {
     }
 
     async fn ask_monitor(&self, qmp: &Qmp) -> Result<(), Trouble> {
-        let halted = match qmp.status(NO_END).await? {
+        let status = qmp.status(NO_END).await?;
+        let holding = self.holding.load(Ordering::SeqCst);
+        if self.state().record.held && !holding {
+            match &status {
+                RunState::Running => {
+                    // Its file systems were held still with it.
+                    if let Some(control) = self.agent(self.settings.silence).await {
+                        let _ = control.thaw(self.settings.silence).await;
+                    }
+                    self.state().record.held = false;
+                    self.keep_record().await;
+                }
+                // Whoever held it is gone, and perhaps in the middle of it.
+                RunState::Halted(name) => {
+                    tracing::warn!(emulator = %self.emulator, name, "a device was left standing still; it goes on");
+                    if !matches!(qmp.migration(NO_END).await?, Migration::Done) {
+                        let _ = qmp.cancel_migration(NO_END).await;
+                    }
+                    return match qmp.cont(NO_END).await {
+                        Err(Trouble::Refused(_)) | Ok(()) => Ok(()),
+                        gone => gone,
+                    };
+                }
+                RunState::IoError | RunState::Shutdown => {}
+            }
+        }
+        let halted = match status {
             RunState::Running | RunState::Shutdown => None,
+            RunState::Halted(_) if holding || self.is_resuming() => None,
             RunState::IoError if qmp.lacks_space(NO_END).await? => Some(Halt::NoSpace),
             RunState::IoError => Some(Halt::IoError),
             RunState::Halted(name) => Some(Halt::Other(name)),
@@ -482,6 +728,15 @@ impl Device {
         });
         // The write that failed is done again. If room is still short, QEMU halts again and nothing is lost.
         if goes_on { qmp.cont(NO_END).await } else { Ok(()) }
+    }
+
+    /// For the stream and for the template that is made of it, both as large as the memory at worst.
+    fn has_room_for_memory(&self) -> bool {
+        let wanted = 2 * u64::try_from(self.state().record.memory_bytes).unwrap_or_default();
+        rustix::fs::statvfs(&self.folder).is_ok_and(|facts| {
+            let free = facts.f_bavail.saturating_mul(facts.f_frsize);
+            free >= wanted + self.settings.resume_free_bytes
+        })
     }
 
     fn has_space(&self) -> bool {

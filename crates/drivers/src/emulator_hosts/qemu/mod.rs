@@ -3,6 +3,7 @@
 //! ```text
 //! images/<name>-<digest>/   kernel, initramfs, shared disks and profile of an image
 //! run/emu_…/                a device: its record, identity, sockets and logs; QEMU runs in there
+//! templates/tpl_…/          memory that clones resume from
 //! ```
 //!
 //! QEMU lives in a session of its own and knows nothing of us. A device is there when its folder is; its record is
@@ -18,6 +19,7 @@ mod images;
 mod processes;
 pub mod qmp;
 mod record;
+mod templates;
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -25,29 +27,33 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use paddock_model::devices::{DeviceState, Image, Observed, Phase};
-use paddock_model::drivers::disk_pools::Volume;
+use paddock_model::drivers::disk_pools::{Integrity, Volume};
 use paddock_model::drivers::emulator_hosts::{
-    ByteStream, Channel, Consistency, Console, EmulatorHost, Launch, Switch,
+    ByteStream, Channel, Consistency, Console, EmulatorHost, HostTemplate, Launch, Switch,
 };
 use paddock_model::drivers::{DriverError, DriverResult, Retry};
 use paddock_model::emulators::EmulatorId;
 use paddock_model::ports::Clock;
+use paddock_model::templates::{TemplateFacts, TemplateId};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, broadcast};
 use tokio::time::timeout;
 
 pub use self::arguments::Accelerator;
+use self::arguments::Start;
 use self::conversation::{Trouble, connect};
 use self::device::{Device, Supervised};
 use self::processes::Process;
-use self::record::{Ending, Record};
+use self::record::{Ending, Record, Resume};
+use self::templates::Templates;
+use super::profile::Profile;
 use crate::clock::SystemClock;
 use crate::durable::{self, io_error, on_a_thread, sync_folder};
 
@@ -72,6 +78,10 @@ pub struct QemuSettings {
     pub silence: Duration,
     /// The same for the agent in a device, which a busy machine slows down more.
     pub agent_silence: Duration,
+    /// How long a clone may take to resume before it is booted instead.
+    pub resume_patience: Duration,
+    /// How long it may take to make a template.
+    pub template_patience: Duration,
     /// A device that a full pool has halted goes on when there is as much room.
     pub resume_free_bytes: u64,
     pub clock: Arc<dyn Clock>,
@@ -87,6 +97,8 @@ impl QemuSettings {
             patience: Duration::from_secs(5),
             silence: Duration::from_secs(5),
             agent_silence: Duration::from_secs(20),
+            resume_patience: Duration::from_secs(30),
+            template_patience: Duration::from_secs(60),
             resume_free_bytes: 64 << 20,
             clock: Arc::new(SystemClock::default()),
         }
@@ -100,6 +112,9 @@ struct Host {
     images: PathBuf,
     run: PathBuf,
     accelerator: Accelerator,
+    templates: Arc<Templates>,
+    /// QEMU's version, once it was asked.
+    version: OnceLock<String>,
     /// Every device of which there is a trace.
     devices: Mutex<HashMap<EmulatorId, Supervised>>,
     /// One verb at a time that changes a device.
@@ -121,11 +136,14 @@ impl QemuHost {
         let [images, run] = ["images", "run"].map(|name| settings.folder.join(name));
         images::sweep(&images).map_err(failed)?;
         let accelerator = settings.accelerator.unwrap_or_else(Accelerator::detect);
+        let templates = Arc::new(Templates::open(settings.folder.join("templates")).map_err(failed)?);
         let host = Host {
             settings: Arc::new(settings),
             images,
             run,
             accelerator,
+            templates,
+            version: OnceLock::new(),
             devices: Mutex::default(),
             turns: Mutex::default(),
             images_turn: Arc::default(),
@@ -166,6 +184,11 @@ pub fn traces(folder: &Path) -> DriverResult<Vec<EmulatorId>> {
         found.extend(entry.map_err(failed)?.file_name().to_str().and_then(EmulatorId::parse));
     }
     Ok(found.into_iter().collect())
+}
+
+/// The templates of which there is a trace in a host's folder, to look at while another process looks after them.
+pub fn template_traces(folder: &Path) -> DriverResult<Vec<HostTemplate>> {
+    templates::list(&folder.join("templates")).map_err(|error| io_error("look into the host's folder", error))
 }
 
 impl Host {
@@ -228,7 +251,7 @@ impl Host {
         {
             tracing::warn!(emulator = %record.emulator, %error, "could not write the device's record");
         }
-        self.keep(Device::supervise(record, process, folder, &self.settings, &self.changes));
+        self.keep(Device::supervise(record, process, folder, &self.settings, &self.templates, &self.changes));
         Ok(())
     }
 
@@ -269,6 +292,22 @@ impl Host {
         Err(DriverError::new(Retry::Soon, "host_busy", message))
     }
 
+    /// What the memory of such a device depends on; none where nobody could tell a clone who it is.
+    fn fingerprint(&self, profile: &Profile, launch: &Launch) -> Option<String> {
+        let resumes = profile.channels.is_some() && profile.capabilities.iter().any(|name| name == "resume");
+        if !resumes {
+            return None;
+        }
+        let mut facts = arguments::shape(profile, launch, self.accelerator);
+        facts += "\n";
+        facts += self.version.get_or_init(|| version(&self.settings.qemu_binary));
+        if self.accelerator == Accelerator::Kvm {
+            // The device sees this machine's processor.
+            facts += &processor();
+        }
+        durable::digest(facts.as_bytes()).ok()
+    }
+
     /// Makes the folder, writes down what is about to happen, and starts QEMU.
     fn start(&self, launch: &Launch) -> DriverResult<()> {
         let failed = |error| io_error(&format!("start {}", launch.emulator), error);
@@ -279,9 +318,42 @@ impl Host {
         }
         let folder = self.device_folder(launch.emulator);
         let mut record = Record::new(launch, &profile, self.settings.clock.now());
+        record.fingerprint = self.fingerprint(&profile, launch);
+        let used = Record::read(&folder).is_some_and(|before| {
+            before.process.is_some() && before.volume_of(before.moves.len() as u32) == Some(&launch.volume.0)
+        });
+        let start = match launch.template {
+            Some(_) => {
+                record.resume =
+                    Some(Resume::UnderWay { forwards: arguments::forwards(&profile, launch.address) });
+                Start::Resume
+            }
+            None => Start::Boot,
+        };
         prepare(&folder, launch, &record).map_err(failed)?;
+        if let Some(template) = launch.template {
+            let handed_out = match &record.fingerprint {
+                // Memory fits the disk that it was taken with, and no other.
+                _ if used => Err("its disk has been used since".to_owned()),
+                Some(fingerprint) => self.templates.hand_out(template, fingerprint, &folder),
+                None => Err("its image cannot resume".to_owned()),
+            };
+            if let Err(why) = handed_out {
+                record.ended = Some(Ending::not_resumed(&why, self.settings.clock.now()));
+                let written = record.update(&folder);
+                self.keep(Device::supervise(
+                    record,
+                    None,
+                    folder,
+                    &self.settings,
+                    &self.templates,
+                    &self.changes,
+                ));
+                return written.map_err(failed);
+            }
+        }
         let output = File::options().append(true).create(true).mode(0o600).open(folder.join(OUTPUT_FILE));
-        let words = arguments::arguments(&profile, &image, launch, self.accelerator);
+        let words = arguments::arguments(&profile, &image, launch, self.accelerator, start);
         let started = Process::start(&self.settings.qemu_binary, &words, &folder, &output.map_err(failed)?);
         let process = started.map_err(|error| {
             let message = "could not start QEMU; are qemu-system-x86 and util-linux installed?";
@@ -290,9 +362,30 @@ impl Host {
         record.process = Some(process.name);
         // Should this fail, the marker finds the process: it runs, so it is looked after.
         let written = record.update(&folder);
-        self.keep(Device::supervise(record, Some(process), folder, &self.settings, &self.changes));
+        self.keep(Device::supervise(
+            record,
+            Some(process),
+            folder,
+            &self.settings,
+            &self.templates,
+            &self.changes,
+        ));
         written.map_err(failed)
     }
+}
+
+/// As the program says it.
+fn version(qemu: &Path) -> String {
+    let said = std::process::Command::new(qemu).arg("--version").output();
+    said.map(|said| String::from_utf8_lossy(&said.stdout).into_owned()).unwrap_or_default()
+}
+
+fn processor() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let first = text.split("\n\n").next().unwrap_or_default();
+    let told = ["vendor_id", "cpu family", "model", "stepping", "flags"];
+    let of_interest = |line: &&str| told.iter().any(|name| line.starts_with(name));
+    first.lines().filter(of_interest).collect::<Vec<_>>().join("\n")
 }
 
 fn prepare(folder: &Path, launch: &Launch, record: &Record) -> io::Result<()> {
@@ -303,6 +396,8 @@ fn prepare(folder: &Path, launch: &Launch, record: &Record) -> io::Result<()> {
     // The intent, before anything can run.
     record.write(folder)?;
     for socket in [
+        arguments::MEMORY_FILE,
+        arguments::STATE_FILE,
         arguments::QMP_SOCKET,
         arguments::CONTROL_SOCKET,
         arguments::LOG_SOCKET,
@@ -436,6 +531,28 @@ impl EmulatorHost for QemuHost {
             Err(_) if matches!(device.observed().phase, Phase::Exited { .. }) => Ok(None),
             volume => volume.map(Some),
         }
+    }
+
+    async fn ensure_template(&self, template: TemplateId) -> DriverResult<TemplateFacts> {
+        let host = &self.0;
+        let fingerprint = |launch: &Launch| {
+            let (_, profile) = images::find(&host.images, &launch.image).ok()?;
+            host.fingerprint(&profile, launch)
+        };
+        host.templates.ensure(template, &host.images, host.accelerator, fingerprint, &host.settings).await
+    }
+
+    async fn verify_template(&self, template: TemplateId) -> DriverResult<Integrity> {
+        self.0.templates.verify(template).await
+    }
+
+    async fn remove_template(&self, template: TemplateId) -> DriverResult<()> {
+        self.0.templates.remove(template).await
+    }
+
+    async fn templates(&self) -> DriverResult<Vec<HostTemplate>> {
+        let folder = self.0.settings.folder.clone();
+        on_a_thread(move || template_traces(&folder)).await
     }
 
     async fn open(&self, emulator: EmulatorId, channel: Channel) -> DriverResult<Box<dyn ByteStream>> {

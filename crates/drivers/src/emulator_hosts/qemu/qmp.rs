@@ -40,6 +40,21 @@ pub enum RunState {
     Halted(String),
 }
 
+/// Which memory a machine's state is written with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    All,
+    /// What is in a file already is left there.
+    Shared,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Migration {
+    UnderWay,
+    Done,
+    Failed(String),
+}
+
 impl Qmp {
     /// Connects and makes the monitor take commands.
     pub async fn open(folder: &Path, patience: Duration) -> Result<(Qmp, mpsc::Receiver<Value>), Trouble> {
@@ -119,6 +134,74 @@ impl Qmp {
 
     pub async fn stop(&self, patience: Duration) -> Result<(), Trouble> {
         self.execute("stop", patience).await.map(drop)
+    }
+
+    /// Writes the machine's state to where the shell command takes it. `shared` memory is left out.
+    pub async fn migrate(&self, command: &str, shared: Memory, patience: Duration) -> Result<(), Trouble> {
+        self.prepare_migration(shared, patience).await?;
+        let arguments = json!({"uri": format!("exec:{command}")});
+        self.execute_with("migrate", arguments, patience).await.map(drop)
+    }
+
+    /// Reads the machine's state from a shell command. If that fails, QEMU ends.
+    pub async fn migrate_incoming(
+        &self,
+        command: &str,
+        shared: Memory,
+        patience: Duration,
+    ) -> Result<(), Trouble> {
+        self.prepare_migration(shared, patience).await?;
+        let arguments = json!({"uri": format!("exec:{command}")});
+        self.execute_with("migrate-incoming", arguments, patience).await.map(drop)
+    }
+
+    async fn prepare_migration(&self, memory: Memory, patience: Duration) -> Result<(), Trouble> {
+        let capability = json!({"capability": "x-ignore-shared", "state": memory == Memory::Shared});
+        let arguments = json!({"capabilities": [capability]});
+        self.execute_with("migrate-set-capabilities", arguments, patience).await?;
+        // Nothing but a file is on the other side, and the device waits.
+        let arguments = json!({"max-bandwidth": 16i64 << 30});
+        self.execute_with("migrate-set-parameters", arguments, patience).await.map(drop)
+    }
+
+    pub async fn migration(&self, patience: Duration) -> Result<Migration, Trouble> {
+        let answer = self.execute("query-migrate", patience).await?;
+        Ok(match answer["status"].as_str() {
+            Some("completed") => Migration::Done,
+            Some("failed" | "cancelled") => {
+                Migration::Failed(answer["error-desc"].as_str().unwrap_or("it was broken off").to_owned())
+            }
+            _ => Migration::UnderWay,
+        })
+    }
+
+    pub async fn cancel_migration(&self, patience: Duration) -> Result<(), Trouble> {
+        self.execute("migrate_cancel", patience).await.map(drop)
+    }
+
+    /// Lets a part of the device's network answer at an address; one that does so already is no error.
+    pub async fn forward(&self, forward: &str, patience: Duration) -> Result<(), Trouble> {
+        let command = format!("hostfwd_add network {forward}");
+        let said = self.ask_person(&command, patience).await?;
+        if said.trim().is_empty() {
+            return Ok(());
+        }
+        // `tcp:ADDRESS:PORT-:PORT` is listed with the address and the port in columns of their own.
+        let known = self.ask_person("info usernet", patience).await?;
+        let mut parts = forward.split([':', '-']).skip(1);
+        let wanted = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let is_there = known.lines().any(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            line.contains("HOST_FORWARD") && words.contains(&wanted.0) && words.contains(&wanted.1)
+        });
+        if is_there { Ok(()) } else { Err(Trouble::Refused(said.trim().into())) }
+    }
+
+    /// For what only the monitor for people knows.
+    async fn ask_person(&self, line: &str, patience: Duration) -> Result<String, Trouble> {
+        let arguments = json!({"command-line": line});
+        let answer = self.execute_with("human-monitor-command", arguments, patience).await?;
+        Ok(answer.as_str().unwrap_or_default().to_owned())
     }
 
     /// Presses the power button.

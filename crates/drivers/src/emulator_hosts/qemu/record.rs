@@ -9,6 +9,7 @@ use paddock_model::Timestamp;
 use paddock_model::devices::{NOT_STARTED, Phase};
 use paddock_model::drivers::emulator_hosts::Launch;
 use paddock_model::emulators::EmulatorId;
+use paddock_model::templates::NOT_RESUMED;
 use serde::{Deserialize, Serialize};
 
 use super::arguments::marker;
@@ -37,11 +38,39 @@ pub struct Record {
     pub started_at: Timestamp,
     /// Missing while it is being started: then only the marker can tell whether it was.
     pub process: Option<ProcessName>,
+    /// What its memory depends on; none if nothing could resume from it.
+    #[serde(default)]
+    pub fingerprint: Option<String>,
+    #[serde(default)]
+    pub image: String,
+    #[serde(default)]
+    pub memory_bytes: i64,
+    #[serde(default)]
+    pub cpus: i64,
+    /// How far it is with resuming from a template; none if it boots.
+    #[serde(default)]
+    pub resume: Option<Resume>,
+    /// It is being held still by us; whoever finds that without holding it lets it go.
+    #[serde(default)]
+    pub held: bool,
     /// Once it was up.
     pub boot_ms: Option<u64>,
     pub ready_at: Option<Timestamp>,
     /// Once it has ended.
     pub ended: Option<Ending>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resume {
+    /// It has yet to take over the memory, or to be told who it is.
+    UnderWay {
+        /// What is to answer at its address afterwards.
+        forwards: Vec<String>,
+    },
+    Done,
+    /// For this reason.
+    Failed(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +95,8 @@ pub enum EndingKind {
     Lost,
     /// Everything was prepared, and it never began.
     NotStarted,
+    /// It was to resume from a template, and did not.
+    NotResumed,
 }
 
 impl Record {
@@ -81,6 +112,12 @@ impl Record {
             ready_by: profile.ready.by,
             started_at: now,
             process: None,
+            fingerprint: None,
+            image: launch.image.clone(),
+            memory_bytes: launch.memory_bytes,
+            cpus: launch.cpus,
+            resume: None,
+            held: false,
             boot_ms: None,
             ready_at: None,
             ended: None,
@@ -105,9 +142,23 @@ impl Record {
             ready_by: ReadyBy::Control,
             started_at: now,
             process: None,
+            fingerprint: None,
+            image: String::new(),
+            memory_bytes: 0,
+            cpus: 0,
+            resume: None,
+            held: false,
             boot_ms: None,
             ready_at: None,
             ended: None,
+        }
+    }
+
+    /// What is to answer at its address once it has resumed; none if it is not about to.
+    pub fn resuming(&self) -> Option<&[String]> {
+        match &self.resume {
+            Some(Resume::UnderWay { forwards }) => Some(forwards),
+            _ => None,
         }
     }
 
@@ -175,8 +226,13 @@ impl Ending {
         Ending { kind: EndingKind::NotStarted, message, at }
     }
 
+    pub fn not_resumed(why: &str, at: Timestamp) -> Ending {
+        Ending { kind: EndingKind::NotResumed, message: format!("it did not resume: {why}"), at }
+    }
+
     pub fn phase(&self) -> Phase {
         let code = match self.kind {
+            EndingKind::NotResumed => NOT_RESUMED,
             EndingKind::SwitchedOff => "switched_off",
             EndingKind::Killed => "killed",
             EndingKind::Failed => "failed",
