@@ -24,7 +24,7 @@ pub fn run(bench: &Bench) -> Result<Vec<Row>> {
     let tenant = tenant.rsplit('/').next().context("a path has parts")?.to_owned();
     wait_for_image(&paddock)?;
     let world = World { paddock: &paddock, tenant };
-    let origin = world.create(json!({ "tenantId": world.tenant, "deviceType": "phone" }))?;
+    let origin = world.create(&json!({ "tenantId": world.tenant, "deviceType": "phone" }))?;
     world.until_running(&origin)?;
     // One after the other of a device at rest: the disks differ by what it logs.
     for (name, memory) in [("cold", false), ("warm", true)] {
@@ -66,7 +66,7 @@ struct Device {
 }
 
 impl World<'_> {
-    fn create(&self, body: Value) -> Result<Device> {
+    fn create(&self, body: &Value) -> Result<Device> {
         let answer = http::post(self.paddock.address, EMULATORS, &self.paddock.token()?, &body.to_string())?;
         let made: Value = serde_json::from_str(&answer.body)?;
         let text = |value: &Value| value.as_str().map(str::to_owned).with_context(|| format!("{made}"));
@@ -113,7 +113,7 @@ impl World<'_> {
     fn clones(&self, snapshot: &str, count: usize) -> Result<Duration> {
         let body = json!({ "tenantId": self.tenant, "snapshot": snapshot });
         let begun = Instant::now();
-        let devices: Vec<Device> = (0..count).map(|_| self.create(body.clone())).collect::<Result<_>>()?;
+        let devices: Vec<Device> = (0..count).map(|_| self.create(&body)).collect::<Result<_>>()?;
         for device in &devices {
             self.until_running(device)?;
             until_adb(&device.host)?;

@@ -1,6 +1,7 @@
 //! Templates: the memory that was captured with a snapshot, from which its clones resume.
 
 use paddock_model::Result;
+use paddock_model::emulators::Reason;
 use paddock_model::slug::Slug;
 use paddock_model::templates::{TemplateId, TemplateState};
 use paddock_store::templates::Template;
@@ -55,10 +56,24 @@ pub(crate) async fn take(engine: &Engine, tx: &mut Tx, snapshot: &Slug, missing:
         return Ok(());
     }
     let after = match missing {
-        Some(why) => crate::reconcile::templates::failed(engine, &template, "memory_missing", why),
+        Some(why) => failed(engine, &template, "memory_missing", why),
         None => Template { state: TemplateState::Taken, due_at: Some(engine.now()), ..template },
     };
     Ok(templates::update(tx, &after).await?)
+}
+
+/// It is of no use for this reason; the loop removes what is left of it.
+pub(crate) fn failed(engine: &Engine, template: &Template, code: &str, message: &str) -> Template {
+    tracing::warn!(snapshot = %template.snapshot, template = %template.id, code, message, "a snapshot has no memory");
+    Template {
+        state: TemplateState::Failed,
+        reason: Some(Reason::new(code, message)),
+        proved_at: None,
+        resume_ms: None,
+        due_at: Some(engine.now()),
+        failures: 0,
+        ..template.clone()
+    }
 }
 
 /// Its snapshot goes, or its disk never came to be.

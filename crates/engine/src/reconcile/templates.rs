@@ -14,7 +14,7 @@ use paddock_model::devices::{NOT_STARTED, Phase};
 use paddock_model::drivers::disk_pools::Integrity;
 use paddock_model::drivers::emulator_hosts::Launch;
 use paddock_model::drivers::{DriverError, Retry};
-use paddock_model::emulators::{EmulatorId, IdentityMode, Reason, address_of};
+use paddock_model::emulators::{EmulatorId, IdentityMode, address_of};
 use paddock_model::layers::DiskId;
 use paddock_model::snapshots::{Snapshot, SnapshotState};
 use paddock_model::templates::TemplateState;
@@ -30,6 +30,7 @@ use super::{Loop, Report, Trouble, delay};
 use crate::Engine;
 use crate::devices::Devices;
 use crate::emulators::{draw_identity, take_slot};
+use crate::templates::failed;
 
 pub const LOOP: Loop = Loop {
     name: "templates",
@@ -116,19 +117,6 @@ async fn attend(engine: &Engine, devices: &Devices, template: Template) -> Resul
 fn is_late(engine: &Engine, devices: &Devices, template: &Template) -> bool {
     let now = engine.now();
     now >= template.deadline_at.max(devices.watched_since(now) + devices.settings.boot_deadline)
-}
-
-pub(crate) fn failed(engine: &Engine, template: &Template, code: &str, message: &str) -> Template {
-    tracing::warn!(snapshot = %template.snapshot, template = %template.id, code, message, "a snapshot has no memory");
-    Template {
-        state: TemplateState::Failed,
-        reason: Some(Reason::new(code, message)),
-        proved_at: None,
-        resume_ms: None,
-        due_at: Some(engine.now()),
-        failures: 0,
-        ..template.clone()
-    }
 }
 
 fn put_off(engine: &Engine, template: &Template, error: &DriverError) -> Template {
