@@ -1,5 +1,6 @@
 //! Measures Paddock against its peers, interleaved in one run, and says which goals are met.
 
+mod backup;
 mod bridge;
 mod check;
 mod clone;
@@ -42,7 +43,7 @@ Measures Paddock against its peers, interleaved in one run.
 
 Usage: paddock-bench [--only NAME] [--rounds N] [--seconds N] [--folder DIR]
 
-  --only NAME    one of read, create, list, tree, check, idle, clone, start, crowd, bridge; may be given more than once [default: all]
+  --only NAME    one of read, create, list, tree, check, idle, clone, start, crowd, bridge, backup; may be given more than once [default: all]
   --rounds N     how often each pair is measured [default: 5]
   --seconds N    how long one measurement of a goal takes; rows without a goal take half [default: 2]
   --folder DIR   where data folders are made; must be a disk, not memory [default: /var/tmp]
@@ -52,7 +53,7 @@ A missed goal is printed; the exit code tells only whether everything could be m
 
 type Benchmark = fn(&Bench) -> Result<Vec<Row>>;
 
-const BENCHMARKS: [(&str, Benchmark); 10] = [
+const BENCHMARKS: [(&str, Benchmark); 11] = [
     ("read", read::run),
     ("create", create::run),
     ("list", list::run),
@@ -63,6 +64,7 @@ const BENCHMARKS: [(&str, Benchmark); 10] = [
     ("start", start::run),
     ("crowd", crowd::run),
     ("bridge", bridge::run),
+    ("backup", backup::run),
 ];
 
 /// What every benchmark needs to know.

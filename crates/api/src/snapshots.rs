@@ -24,6 +24,8 @@ pub enum OriginKind {
     Import,
     /// Captured from a device because somebody asked for it.
     Manual,
+    /// Made of a backup.
+    Restore,
 }
 
 /// Where a snapshot comes from.

@@ -14,6 +14,7 @@ mod api;
 mod api_keys;
 mod audit;
 mod auth;
+mod backups;
 mod confirmation;
 mod connection;
 mod credentials;
@@ -28,6 +29,7 @@ mod loopback;
 mod members;
 mod output;
 mod permissions;
+mod restores;
 mod retention_policies;
 mod snapshots;
 mod subjects;
@@ -93,6 +95,12 @@ enum Noun {
     /// Snapshots: what emulators boot from
     #[command(visible_alias = "snapshots", subcommand, after_help = snapshots::EXAMPLES)]
     Snapshot(snapshots::Verb),
+    /// Backups: what disks held, kept apart from the pool
+    #[command(visible_alias = "backups", subcommand, after_help = backups::EXAMPLES)]
+    Backup(backups::Verb),
+    /// Restores: backups that become snapshots again
+    #[command(visible_alias = "restores", subcommand, after_help = restores::EXAMPLES)]
+    Restore(restores::Verb),
     /// Retention policies: which snapshots are kept
     #[command(visible_alias = "retention-policies", subcommand, after_help = retention_policies::EXAMPLES)]
     RetentionPolicy(retention_policies::Verb),
@@ -168,6 +176,8 @@ fn carry_out(line: CommandLine, output: Output) -> Result<(), Failure> {
             Noun::Member(verb) => members::run(verb, &client, output).await,
             Noun::Emulator(verb) => emulators::run(verb, &line.connection, &client, output).await,
             Noun::Snapshot(verb) => snapshots::run(verb, &client, output).await,
+            Noun::Backup(verb) => backups::run(verb, &client, output).await,
+            Noun::Restore(verb) => restores::run(verb, &client, output).await,
             Noun::RetentionPolicy(verb) => retention_policies::run(verb, &client, output).await,
             Noun::Group(verb) => groups::run(verb, &client, output).await,
             Noun::Grant(verb) => grants::run(verb, &client, output).await,

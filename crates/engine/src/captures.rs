@@ -6,7 +6,7 @@ use paddock_model::labels::Labels;
 use paddock_model::layers::{DiskId, LayerId};
 use paddock_model::permissions::Relation;
 use paddock_model::slug::Slug;
-use paddock_model::snapshots::{Origin, SnapshotState, Trust};
+use paddock_model::snapshots::{Origin, Snapshot, SnapshotState, Trust};
 use paddock_model::{Error, Result};
 use paddock_store::captures::{Capture, CaptureState};
 use paddock_store::disks::Disk;
@@ -29,7 +29,6 @@ pub struct CaptureSpec {
 
 /// Captures a device's disk without stopping it. When this returns the snapshot is wanted; a loop takes it.
 pub async fn create(engine: &Engine, caller: &Caller, spec: CaptureSpec) -> Result<Described> {
-    let devices = engine.devices()?;
     let now = engine.now();
     let mut tx = engine.store.begin().await?;
     let emulator = find_to_change(engine, &mut tx, caller, spec.emulator).await?;
@@ -37,20 +36,34 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: CaptureSpec) -> Resu
     if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, now).await? {
         return describe_one(engine, &mut tx, caller, earlier).await;
     }
-    require_action(&emulator, Action::Capture)?;
-    require_undisturbed(&emulator)?;
-    require_room(engine, &mut tx, caller, emulator.tenant).await?;
-    let from = disks::find(&mut tx, emulator.disk).await?;
+    let snapshot = begin(engine, &mut tx, caller, &emulator, spec).await?;
+    snapshots::announce(engine, tx, caller, snapshot, json!({ "emulator": emulator.id })).await
+}
+
+/// Records that a snapshot of the device is wanted.
+pub(crate) async fn begin(
+    engine: &Engine,
+    tx: &mut Tx,
+    caller: &Caller,
+    emulator: &Emulator,
+    spec: CaptureSpec,
+) -> Result<Snapshot> {
+    let devices = engine.devices()?;
+    let now = engine.now();
+    require_action(emulator, Action::Capture)?;
+    require_undisturbed(emulator)?;
+    require_room(engine, tx, caller, emulator.tenant).await?;
+    let from = disks::find(tx, emulator.disk).await?;
     let from = from.ok_or_else(|| Error::internal("an emulator's disk is not in the catalogue"))?;
-    let below = layers::find(&mut tx, from.layer).await?;
-    let source = snapshot_rows::find_any(&mut tx, &emulator.snapshot).await?;
+    let below = layers::find(tx, from.layer).await?;
+    let source = snapshot_rows::find_any(tx, &emulator.snapshot).await?;
     let source = source.ok_or_else(|| Error::internal("the source of a volume is gone"))?;
     let layer = LayerId::new(now, engine.random());
     let name = snapshots::name(spec.name.as_deref(), &emulator.name, layer)?;
-    let parent = lineage(&mut tx, from.layer).await?;
+    let parent = lineage(tx, from.layer).await?;
     let next = Disk { id: DiskId::new(now, engine.random()), layer, ..from.clone() };
     let bytes = NewLayer::new(layer, below, LayerState::Capturing);
-    layers::insert(&mut tx, &bytes, now).await?;
+    layers::insert(tx, &bytes, now).await?;
     let draft = Draft {
         name: name.clone(),
         tenant: emulator.tenant,
@@ -62,8 +75,8 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: CaptureSpec) -> Resu
         trust: source.trust.min(Trust::Internal),
         labels: spec.labels,
     };
-    let snapshot = snapshots::begin(engine, &mut tx, caller, draft).await?;
-    disks::insert(&mut tx, &next).await?;
+    let snapshot = snapshots::begin(engine, tx, caller, draft).await?;
+    disks::insert(tx, &next).await?;
     let wanted = Capture {
         snapshot: name.clone(),
         emulator: emulator.id,
@@ -76,10 +89,10 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: CaptureSpec) -> Resu
         failures: 0,
         reason: None,
     };
-    captures::insert(&mut tx, &wanted).await?;
+    captures::insert(tx, &wanted).await?;
     let held = Emulator { capturing: Some(name), active_at: now, ..emulator.clone() };
-    update(&mut tx, &emulator, held, now).await?;
-    snapshots::announce(engine, tx, caller, snapshot, json!({ "emulator": emulator.id })).await
+    update(tx, emulator, held, now).await?;
+    Ok(snapshot)
 }
 
 /// The nearest snapshot below a layer, itself included: what comes next was derived from it.

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::net::Ipv4Addr;
 
+use paddock_model::backups::{BackupId, BackupPhase};
+use paddock_model::drivers::backup_repositories::BackupRepositories;
 use paddock_model::drivers::disk_pools::DiskPool;
 use paddock_model::emulators::{EmulatorId, address_of};
 use paddock_model::layers::{DiskId, LayerId};
@@ -10,7 +12,7 @@ use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result};
 use paddock_store::layers::LayerState;
 use paddock_store::slots::Slots;
-use paddock_store::{Tx, disks, emulators, layers, slots, tenant_usage, verifications};
+use paddock_store::{Tx, backups, disks, emulators, layers, slots, tenant_usage, verifications};
 
 use crate::Engine;
 use crate::imports::is_awaited;
@@ -36,6 +38,10 @@ pub enum Finding {
     StrayDevice(EmulatorId),
     /// What is counted against the tenant's quotas is not what it has.
     WrongUsage(TenantId),
+    /// Recorded as done, and not in its repository.
+    MissingBackup(BackupId),
+    /// In a tenant's repository, and nobody knows of it.
+    StrayBackup(TenantId, String),
     /// Two devices have it, or one has it and it counts as free.
     AddressTwice(Ipv4Addr),
 }
@@ -64,6 +70,10 @@ impl std::fmt::Display for Finding {
                 write!(f, "emulator {id} runs or has left something, but nobody wants it")
             }
             Finding::WrongUsage(id) => write!(f, "tenant {id} is charged for other emulators than it has"),
+            Finding::MissingBackup(id) => write!(f, "{id} is recorded, but not in its repository"),
+            Finding::StrayBackup(tenant, name) => {
+                write!(f, "{name} is in the repository of {tenant}, but in no record")
+            }
             Finding::AddressTwice(address) => write!(f, "the address {address} is given twice"),
         }
     }
@@ -116,6 +126,28 @@ pub async fn examine(engine: &Engine, pool: &dyn DiskPool, devices: &[EmulatorId
     let slots = slots::examine(&mut tx).await?;
     findings.extend(slots.twice.into_iter().map(|slot| Finding::AddressTwice(address_of(slot))));
     findings.sort_by_key(ToString::to_string);
+    Ok(findings)
+}
+
+/// Backups that the catalogue and the repositories do not both know.
+pub async fn examine_backups(engine: &Engine, repositories: &dyn BackupRepositories) -> Result<Vec<Finding>> {
+    let mut recorded: BTreeMap<TenantId, Vec<(BackupId, BackupPhase)>> = BTreeMap::new();
+    for (id, tenant, phase) in backups::phases(&mut engine.store.read().await?).await? {
+        recorded.entry(tenant).or_default().push((id, phase));
+    }
+    let mut findings = Vec::new();
+    for (tenant, recorded) in recorded {
+        let kept = repositories.list(tenant).await;
+        let kept =
+            kept.map_err(|error| Error::internal(error).context("look into a repository of backups"))?;
+        let lost = recorded
+            .iter()
+            .filter(|(id, phase)| *phase == BackupPhase::Completed && !kept.contains(&id.to_string()));
+        findings.extend(lost.map(|(id, _)| Finding::MissingBackup(*id)));
+        let known: HashSet<String> = recorded.iter().map(|(id, _)| id.to_string()).collect();
+        let strays = kept.into_iter().filter(|name| !known.contains(name));
+        findings.extend(strays.map(|name| Finding::StrayBackup(tenant, name)));
+    }
     Ok(findings)
 }
 

@@ -6,6 +6,7 @@ pub mod admins;
 pub mod api_keys;
 pub mod audit;
 pub mod authorizations;
+pub mod backups;
 pub mod captures;
 pub mod device_authorizations;
 pub mod devices;
@@ -22,6 +23,7 @@ pub mod members;
 pub mod passwords;
 pub mod permissions;
 pub mod reconcile;
+pub mod restores;
 mod retention;
 pub mod retention_policies;
 mod secrets;
@@ -35,6 +37,7 @@ pub mod tokens;
 mod trees;
 pub mod usage;
 pub mod users;
+pub mod vault;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +51,7 @@ use crate::devices::Devices;
 use crate::permissions::Permissions;
 use crate::streams::Streams;
 use crate::trees::Trees;
+use crate::vault::Vault;
 
 pub use paddock_store::Location as DatabaseLocation;
 pub use secrets::Secret;
@@ -158,6 +162,12 @@ impl Engine {
 
     pub(crate) fn devices(&self) -> Result<&Arc<Devices>> {
         self.devices.as_ref().ok_or_else(|| Error::internal("this process has no devices"))
+    }
+
+    /// Where backups are kept.
+    pub(crate) fn vault(&self) -> Result<&Arc<Vault>> {
+        let vault = self.devices()?.vault.as_ref();
+        vault.ok_or_else(|| Error::internal("this process keeps no backups"))
     }
 
     pub fn now(&self) -> Timestamp {

@@ -98,6 +98,8 @@ pub enum Origin {
     Import { file: String },
     /// Captured from a device because somebody asked for it.
     Manual { emulator: EmulatorId },
+    /// Made of the backup of this name.
+    Restore { backup: String },
 }
 
 /// How far a snapshot's content is to be believed: what ran before may have been anything.

@@ -131,7 +131,8 @@ async fn print_token(config: &Config) -> anyhow::Result<()> {
 async fn examine(config: &Config) -> anyhow::Result<()> {
     let engine = wiring::join(config, &World::real(BUILD)).await?;
     let pool = wiring::pool(config)?;
-    let findings = doctor::examine(&engine, &pool, &wiring::device_traces(config)?).await?;
+    let mut findings = doctor::examine(&engine, &pool, &wiring::device_traces(config)?).await?;
+    findings.extend(doctor::examine_backups(&engine, &wiring::backup_repositories(config)?).await?);
     for finding in &findings {
         println!("{finding}");
     }
@@ -140,7 +141,7 @@ async fn examine(config: &Config) -> anyhow::Result<()> {
         "{} things do not fit; nothing was changed. See docs/operations/devices.md",
         findings.len()
     );
-    println!("Every layer, disk and device is recorded and there.");
+    println!("Every layer, disk, device and backup is recorded and there.");
     println!("{}", usage::measure(&engine, &pool).await?.figures);
     let addresses = doctor::addresses(&engine).await?;
     println!(

@@ -24,6 +24,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "logs", script: include_str!("../migrations/0011_logs.sql") },
     Migration { name: "imports", script: include_str!("../migrations/0012_imports.sql") },
     Migration { name: "retention", script: include_str!("../migrations/0013_retention.sql") },
+    Migration { name: "backups", script: include_str!("../migrations/0017_backups.sql") },
 ];
 
 const JOURNAL: &str = "

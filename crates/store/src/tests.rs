@@ -104,7 +104,8 @@ async fn every_statement_can_be_prepared_on_both_databases() {
         include_str!("../migrations/0010_disk_usage.sql"),
         include_str!("../migrations/0011_logs.sql"),
         include_str!("../migrations/0012_imports.sql"),
-        include_str!("../migrations/0013_retention.sql")
+        include_str!("../migrations/0013_retention.sql"),
+        include_str!("../migrations/0017_backups.sql")
     );
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     for entry in std::fs::read_dir(folder).expect("the sources") {

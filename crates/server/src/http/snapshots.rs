@@ -234,6 +234,7 @@ fn wire(described: Described) -> Snapshot {
     let (kind, emulator_id) = match &snapshot.origin {
         model::Origin::Import { .. } => (OriginKind::Import, None),
         model::Origin::Manual { emulator } => (OriginKind::Manual, Some(emulator.to_string())),
+        model::Origin::Restore { .. } => (OriginKind::Restore, None),
     };
     Snapshot {
         deployable: snapshot.is_deployable(),
