@@ -132,7 +132,8 @@ impl<'a> Yard<'a> {
         runtime.block_on(async {
             pool.ensure_layer(base, &LayerSource::File(before.clone())).await?;
             let volume = pool.ensure_disk(from, base).await?;
-            let written = commands.arg(&volume.0).output().context("run qemu-io; is qemu-utils installed?")?;
+            let written =
+                commands.arg(&volume.0).output().context("run qemu-io; is qemu-utils installed?")?;
             ensure!(written.status.success(), "qemu-io: {written:?}");
             pool.ensure_successor(from, top, to).await?;
             pool.seal_layer(top, from).await?;
@@ -183,8 +184,7 @@ impl<'a> Yard<'a> {
         let (restore, ()) = timed(|| {
             self.runtime.block_on(async {
                 let progress = Arc::new(Progress::default());
-                let mut fetched =
-                    repositories.fetch(tenant, &second.id, &second.checksum, progress).await?;
+                let mut fetched = repositories.fetch(tenant, &second.id, &second.checksum, progress).await?;
                 self.pool.receive(layer, &mut *fetched.content, fetched.bytes, None).await?;
                 Ok(())
             })

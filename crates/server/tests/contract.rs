@@ -272,6 +272,7 @@ const MEASURED: &[&str] = &[
     "retentionScore",
     "scoreBreakdown",
     "keptBecause",
+    "backups",
 ];
 
 /// An answer without what is told once and never again, and without what is measured anew for each.

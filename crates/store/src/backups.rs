@@ -6,7 +6,6 @@ use paddock_model::drivers::backup_repositories::KnownContent;
 use paddock_model::layers::LayerId;
 use paddock_model::page::{Page, PageRequest};
 use paddock_model::scopes::Scope;
-use paddock_model::slug::Slug;
 use paddock_model::subjects::Subject;
 use paddock_model::tenants::TenantId;
 
@@ -47,9 +46,6 @@ const NAMES: &str = "
 /// Those that hold the content of layers, the newest first.
 const KNOWN: &str = "
     SELECT layer, stored FROM backups";
-
-const OF_SNAPSHOT: &str = "
-    SELECT id FROM backups WHERE source_snapshot = $1 AND tenant = $2 AND phase = 'completed' ORDER BY id DESC LIMIT $3";
 
 const INSERT: &str = "
     INSERT INTO backups (id, tenant, owner, source, layer, held_layer, heritage, labels, phase, bytes_done, bytes_total, location, stored, checksum, disk_bytes, added_bytes,
@@ -151,12 +147,6 @@ pub async fn phases(tx: &mut Tx) -> Result<Vec<(BackupId, TenantId, BackupPhase)
 pub async fn names(tx: &mut Tx, tenant: TenantId, most: i64) -> Result<Vec<String>> {
     let rows: Vec<(BackupId,)> = tx.rows(NAMES, args![tenant, most]).await?;
     Ok(rows.into_iter().map(|(id,)| id.to_string()).collect())
-}
-
-/// The newest few of a tenant that are of a snapshot and done.
-pub async fn of_snapshot(tx: &mut Tx, snapshot: &Slug, tenant: TenantId, most: i64) -> Result<Vec<BackupId>> {
-    let rows: Vec<(BackupId,)> = tx.rows(OF_SNAPSHOT, args![snapshot, tenant, most]).await?;
-    Ok(rows.into_iter().map(|(id,)| id).collect())
 }
 
 /// What is kept of these layers in a tenant's repository.

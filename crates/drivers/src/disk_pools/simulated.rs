@@ -121,6 +121,10 @@ impl DiskContent for Content {
         Ok(if nothing { Vec::new() } else { vec![0..self.bytes()] })
     }
 
+    fn is_zero(&mut self, _: Range<u64>) -> DriverResult<bool> {
+        Ok(false)
+    }
+
     fn read(&mut self, at: u64, into: &mut [u8]) -> DriverResult<()> {
         let at = usize::try_from(at).unwrap_or(usize::MAX);
         let found = at.checked_add(into.len()).and_then(|end| self.bytes.get(at..end));

@@ -86,6 +86,9 @@ pub trait DiskContent: Send {
     /// as that layer's own content, or zero.
     fn written(&mut self, since: Option<LayerId>) -> DriverResult<Vec<Range<u64>>>;
 
+    /// Whether it is known without reading that there are only zeros.
+    fn is_zero(&mut self, range: Range<u64>) -> DriverResult<bool>;
+
     /// Fills the whole buffer, which must end no later than the disk.
     fn read(&mut self, at: u64, into: &mut [u8]) -> DriverResult<()>;
 }

@@ -228,8 +228,16 @@ fn wire_node(node: Node) -> SnapshotNode {
 }
 
 fn wire(described: Described) -> Snapshot {
-    let Described { snapshot, layer, child_count, exclusive_bytes, source_volumes, annotation, kept_because } =
-        described;
+    let Described {
+        snapshot,
+        layer,
+        child_count,
+        exclusive_bytes,
+        source_volumes,
+        annotation,
+        kept_because,
+        backups,
+    } = described;
     let size_bytes = layer.as_ref().map_or(0, |layer| layer.reach_bytes);
     let (kind, emulator_id) = match &snapshot.origin {
         model::Origin::Import { .. } => (OriginKind::Import, None),
@@ -278,6 +286,7 @@ fn wire(described: Described) -> Snapshot {
             vehicle: boot.vehicle,
         }),
         source_volumes: source_volumes.map(|volumes| volumes.iter().map(wire_volume).collect()),
+        backups: backups.map(|backups| backups.iter().map(ToString::to_string).collect()),
         retention_score: annotation.as_ref().map(|annotation| annotation.score),
         score_breakdown: annotation.map(|annotation| annotation.breakdown.iter().map(wire_factor).collect()),
         kept_because: kept_because.map(|reasons| reasons.iter().map(|kept| kept.name().to_owned()).collect()),

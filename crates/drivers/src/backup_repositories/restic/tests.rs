@@ -108,6 +108,10 @@ impl DiskContent for Disk {
         Ok(if since.is_some() { self.written.clone() } else { vec![0..self.bytes()] })
     }
 
+    fn is_zero(&mut self, _: Range<u64>) -> DriverResult<bool> {
+        Ok(false)
+    }
+
     fn read(&mut self, at: u64, into: &mut [u8]) -> DriverResult<()> {
         into.copy_from_slice(&self.bytes[at as usize..at as usize + into.len()]);
         Ok(())

@@ -173,38 +173,33 @@ impl<'a> Writing<'a> {
                 break;
             }
         }
-        let mut to_read = vec![false; usize::try_from(count).unwrap_or_default()];
+        let zeros = vec![0; PIECE];
+        let (whole, last) = (Id::of(&zeros), Id::of(&zeros[..length(count.saturating_sub(1), bytes)]));
+        let zero = |number: u64| if number + 1 == count { last } else { whole };
+        let mut pieces = known.unwrap_or_else(|| (0..count).map(zero).collect());
+        let mut to_read = vec![false; pieces.len()];
         for range in content.written(since)? {
-            for piece in pieces_of(&range) {
-                to_read[piece] = true;
-            }
-        }
-        let pieces = match known {
-            Some(pieces) => {
-                // What a repository has lost is read again.
-                let index = self.repository.index();
-                for (number, piece) in pieces.iter().enumerate() {
-                    to_read[number] |= !index.places.contains_key(&(false, *piece));
-                }
-                pieces
-            }
-            None => {
-                let zeros = vec![0; PIECE];
-                let zero = Id::of(&zeros);
-                let mut pieces = vec![zero; to_read.len()];
-                let unread = |number: &usize| !to_read[*number];
-                // One of them is enough to have zeros in the repository; the last one may be shorter than the others.
-                let first = (0..to_read.len().saturating_sub(1)).find(unread);
-                let last = to_read.len().checked_sub(1).filter(|last| unread(last));
-                for number in first.into_iter().chain(last).collect::<Vec<_>>() {
+            for number in pieces_of(&range) {
+                let at = number as u64 * PIECE as u64;
+                let end = (at + PIECE as u64).min(bytes);
+                // What a device has given back is said to be zero, and need not be read to see it.
+                if content.is_zero(at..end)? {
+                    pieces[number] = zero(number as u64);
+                } else {
                     to_read[number] = true;
                 }
-                if let Some(last) = pieces.last_mut() {
-                    *last = Id::of(&zeros[..length(count - 1, bytes)]);
-                }
-                pieces
             }
-        };
+        }
+        // What a repository does not have, or has lost, is read after all; of zeros, one piece is enough.
+        let index = self.repository.index();
+        let mut added = HashSet::new();
+        for (number, piece) in pieces.iter().enumerate() {
+            let is_zero = *piece == whole || *piece == last;
+            if !to_read[number] && !index.places.contains_key(&(false, *piece)) {
+                to_read[number] = !is_zero || added.insert(*piece);
+            }
+        }
+        drop(index);
         let numbers = (0u64..).zip(&to_read).filter(|(_, read)| **read).map(|(number, _)| number);
         Ok((pieces, parent, numbers.collect()))
     }

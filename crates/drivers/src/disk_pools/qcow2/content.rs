@@ -271,6 +271,18 @@ impl DiskContent for Content {
         Ok(join(found))
     }
 
+    fn is_zero(&mut self, range: Range<u64>) -> DriverResult<bool> {
+        let mut at = range.start;
+        while at < range.end {
+            let (number, _, length) = self.find(at, range.end - at).map_err(failed)?;
+            if number.is_some() {
+                return Ok(false);
+            }
+            at += length;
+        }
+        Ok(true)
+    }
+
     fn read(&mut self, at: u64, into: &mut [u8]) -> DriverResult<()> {
         self.read_all(at, into).map_err(failed)
     }
