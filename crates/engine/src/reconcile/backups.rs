@@ -42,10 +42,12 @@ pub const LOOP: Loop = Loop {
 const A_RUN: i64 = 100;
 /// How often it is written down how far one has come.
 const LOOKED_AT: Duration = Duration::from_secs(1);
+/// After an interruption it goes on no sooner.
+const INTERRUPTED: Duration = Duration::from_secs(2);
 /// One that has not come any further for so long is begun again.
 const STALLED: Duration = Duration::from_secs(15 * 60);
 /// How often it is tried again before it is given up.
-const TRIES: i64 = 8;
+const TRIES: i64 = 20;
 
 async fn run(engine: &Engine) -> Result<Report, Trouble> {
     let Some(devices) = &engine.devices else { return Ok(Report::default()) };
@@ -251,9 +253,9 @@ async fn finish(
             after.completed_at = Some(now);
             after.error = None;
         }),
-        // The server is being stopped, or it stood still.
-        Err(error) if error.code == "cancelled" => {
-            changed(&backup, now, |after| after.due_at = now + LOOKED_AT)
+        // The server is being stopped, it stood still, or somebody else is at work there: none of its own doing.
+        Err(error) if is_interruption(&error) => {
+            changed(&backup, now, |after| after.due_at = now + INTERRUPTED)
         }
         Err(error) if error.retry == Retry::Never || backup.failures >= TRIES => {
             tracing::error!(backup = %backup.id, %error, "a backup has failed");
@@ -267,6 +269,10 @@ async fn finish(
         }
     };
     record(engine, &backup, &after).await.map(drop)
+}
+
+fn is_interruption(error: &DriverError) -> bool {
+    matches!(error.code, "cancelled" | "repository_busy")
 }
 
 async fn fail(engine: &Engine, backup: &Backup, error: JobError) -> Result<bool> {
@@ -454,8 +460,8 @@ async fn finish_restore(
                 (after.bytes_done, after.due_at) = (after.bytes_total, now);
             })
         }
-        Err(error) if error.code == "cancelled" => {
-            wanted_restores::changed(&restore, now, |after| after.due_at = now + LOOKED_AT)
+        Err(error) if is_interruption(&error) => {
+            wanted_restores::changed(&restore, now, |after| after.due_at = now + INTERRUPTED)
         }
         Err(error) if error.retry == Retry::Never || restore.failures >= TRIES => {
             tracing::error!(%restore.id, %error, "a restore has failed");

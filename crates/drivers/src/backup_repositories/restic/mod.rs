@@ -116,6 +116,8 @@ impl Place {
 
 #[derive(Default)]
 struct Index {
+    /// The files that it was read from.
+    names: HashSet<String>,
     places: HashMap<(bool, Id), Place>,
 }
 
@@ -190,8 +192,9 @@ impl Repository {
     /// backup that holds it.
     fn load_index(&self) -> DriverResult<()> {
         let packs = self.packs()?;
-        let mut index = Index::default();
-        for pack in self.indexed()?.1 {
+        let (names, indexed) = self.indexed()?;
+        let mut index = Index { names: names.into_iter().collect(), ..Index::default() };
+        for pack in indexed {
             let there = packs.get(&pack.id);
             if there == Some(&pack.length()) {
                 index.add(&pack);
@@ -201,6 +204,28 @@ impl Repository {
         }
         *self.index() = index;
         Ok(())
+    }
+
+    /// What others have done to the repository since it was last looked at. Whoever removes packs replaces all indexes, so
+    /// a look at their names tells; for whoever holds a lock, it stays true.
+    pub fn refresh(&self) -> DriverResult<()> {
+        let there: HashSet<String> = self.objects.list("index")?.into_iter().map(|(name, _)| name).collect();
+        let known = self.index().names.clone();
+        if !known.is_subset(&there) {
+            return self.load_index();
+        }
+        for name in there.difference(&known) {
+            let file = self.index_file(name)?;
+            let mut index = self.index();
+            file.packs.iter().for_each(|pack| index.add(pack));
+            index.names.insert(name.clone());
+        }
+        Ok(())
+    }
+
+    fn index_file(&self, name: &str) -> DriverResult<IndexFile> {
+        let bytes = read_file(&*self.objects, &self.key, name)?;
+        serde_json::from_slice(&bytes).map_err(|error| unreadable(name, error))
     }
 
     /// Every pack that is there, with its length.
@@ -214,12 +239,11 @@ impl Repository {
     fn indexed(&self) -> DriverResult<(Vec<String>, Vec<IndexedPack>)> {
         let (mut names, mut packs, mut known) = (Vec::new(), Vec::new(), HashSet::new());
         for (name, _) in self.objects.list("index")? {
-            let bytes = match read_file(&*self.objects, &self.key, &name) {
+            let file = match self.index_file(&name) {
                 // Somebody has put another in its place since.
                 Err(error) if error.code == "object_missing" => continue,
-                bytes => bytes?,
+                file => file?,
             };
-            let file: IndexFile = serde_json::from_slice(&bytes).map_err(|error| unreadable(&name, error))?;
             packs.extend(file.packs.into_iter().filter(|pack| known.insert(pack.id)));
             names.push(name);
         }

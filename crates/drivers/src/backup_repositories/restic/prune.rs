@@ -16,6 +16,7 @@ impl Repository {
     /// What is kept is written before the index that names it, and that before anything is removed.
     pub fn prune(&self) -> DriverResult<u64> {
         let _lock = self.lock(true)?;
+        self.load_index()?;
         let needed = self.needed()?;
         let there = self.packs()?;
         let (old_indexes, packs) = self.indexed()?;
@@ -88,15 +89,8 @@ impl Repository {
             if !needed.insert((true, tree)) {
                 continue;
             }
-            let bytes = match self.blob(Kind::Tree, tree) {
-                Ok(bytes) => bytes,
-                // Nobody can say what it needed; what others need does not depend on it.
-                Err(error) if matches!(error.code, "object_missing" | "object_damaged") => {
-                    tracing::error!(%tree, %error, repository = self.objects.location(), "a backup cannot be read");
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
+            // Where nobody can say what a backup needs, nothing is removed.
+            let bytes = self.blob(Kind::Tree, tree)?;
             let tree: Tree = serde_json::from_slice(&bytes).map_err(|error| unreadable("a tree", error))?;
             for node in tree.nodes {
                 trees.extend(node.subtree);

@@ -32,6 +32,7 @@ struct Stretch {
 impl<'a> Reading<'a> {
     /// Refused if it is not what was recorded, or not all there.
     pub fn open(repository: &'a Repository, id: &str, wanted: &str) -> DriverResult<Reading<'a>> {
+        repository.refresh()?;
         let id = Id::parse(id).ok_or_else(|| super::super::objects::missing(id))?;
         let (pieces, bytes) = repository.disk(repository.snapshot(id)?.tree)?;
         let found = checksum(&pieces, bytes);

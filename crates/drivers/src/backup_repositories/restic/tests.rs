@@ -338,6 +338,25 @@ fn two_writers_at_once_harm_neither() {
 }
 
 #[test]
+fn what_another_process_has_stored_and_pruned_is_seen_before_anything_is_relied_on() {
+    let objects = Memory::new();
+    let (one, other) = (open(&objects).expect("opened"), open(&objects).expect("opened"));
+    let (old, new) = (disk(8, 30), disk(9, 40));
+    store(&one, "backup-a", &old).expect("stored");
+    let kept = store(&other, "backup-b", &new).expect("stored");
+    // The first has never heard of the second's backup, and keeps it all the same.
+    one.forget("backup-a").expect("forgotten");
+    one.prune().expect("pruned");
+    assert!(restore(&other, &kept).expect("whole") == new);
+    // The first still believes to have the pieces that the second has pruned.
+    store(&one, "backup-c", &old).expect("stored");
+    other.forget("backup-c").expect("forgotten");
+    other.prune().expect("pruned");
+    let again = store(&one, "backup-d", &old).expect("stored");
+    assert!(restore(&open(&objects).expect("opened"), &again).expect("whole") == old);
+}
+
+#[test]
 fn nobody_removes_anything_while_another_adds_to_it() {
     let objects = Memory::new();
     let (one, other) = (open(&objects).expect("opened"), open(&objects).expect("opened"));

@@ -57,8 +57,9 @@ impl Shipment<'_> {
             return Ok(());
         }
         let packs = std::mem::take(&mut self.shipped);
-        self.repository.write_index(packs.clone())?;
+        let name = self.repository.write_index(packs.clone())?;
         let mut index = self.repository.index();
+        index.names.insert(name);
         packs.iter().for_each(|pack| index.add(pack));
         Ok(())
     }
@@ -77,6 +78,7 @@ impl<'a> Writing<'a> {
         progress: &Progress,
     ) -> DriverResult<StoredBackup> {
         let _lock = self.repository.lock(false)?;
+        self.repository.refresh()?;
         for (id, snapshot) in self.repository.named(&order.name)? {
             if let Ok((pieces, bytes)) = self.repository.disk(snapshot.tree)
                 && pieces.iter().all(|piece| self.repository.place(Kind::Data, *piece).is_some())
