@@ -118,7 +118,8 @@ impl DiskContent for Content {
 
     fn written(&mut self, since: Option<LayerId>) -> DriverResult<Vec<Range<u64>>> {
         let nothing = self.bytes.is_empty() || since == self.lineage.first().copied();
-        Ok(if nothing { Vec::new() } else { vec![0..self.bytes()] })
+        let all = (!nothing).then_some(0..self.bytes());
+        Ok(all.into_iter().collect())
     }
 
     fn is_zero(&mut self, _: Range<u64>) -> DriverResult<bool> {

@@ -473,7 +473,7 @@ async fn finish_restore(
             let failures = restore.failures + 1;
             let pause = delay(error.retry, u32::try_from(failures).unwrap_or(u32::MAX), LOOP.every);
             wanted_restores::changed(&restore, now, |after| {
-                (after.failures, after.due_at) = (failures, now + pause)
+                (after.failures, after.due_at) = (failures, now + pause);
             })
         }
     };

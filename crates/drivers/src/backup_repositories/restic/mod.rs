@@ -134,6 +134,8 @@ pub struct Repository {
     objects: Arc<dyn Objects>,
     key: Key,
     index: Mutex<Index>,
+    /// Backups that were read.
+    seen: Mutex<HashMap<Id, SnapshotFile>>,
 }
 
 fn unreadable(name: &str, error: impl std::error::Error + Send + Sync + 'static) -> DriverError {
@@ -171,7 +173,7 @@ impl Repository {
         }
         let config = objects.get("config")?;
         let key = unlock(&*objects, &config, password)?;
-        let repository = Repository { objects, key, index: Mutex::default() };
+        let repository = Repository { objects, key, index: Mutex::default(), seen: Mutex::default() };
         repository.load_index()?;
         Ok(repository)
     }
@@ -258,17 +260,24 @@ impl Repository {
         Ok(name)
     }
 
-    /// Every backup, by its identifier.
+    /// Every backup, by its identifier. What was read once is known: its name says what is in it.
     pub fn snapshots(&self) -> DriverResult<Vec<(Id, SnapshotFile)>> {
+        let listed = self.objects.list("snapshots")?;
+        let ids = listed.iter().filter_map(|(name, _)| Id::parse(name.rsplit_once('/')?.1));
+        let mut known = std::mem::take(&mut *self.seen());
         let mut found = Vec::new();
-        for (name, _) in self.objects.list("snapshots")? {
-            let Some(id) = name.rsplit_once('/').and_then(|(_, id)| Id::parse(id)) else { continue };
-            match self.snapshot(id) {
+        for id in ids {
+            match known.remove(&id).map_or_else(|| self.snapshot(id), Ok) {
                 Err(error) if error.code == "object_missing" => {}
                 snapshot => found.push((id, snapshot?)),
             }
         }
+        *self.seen() = found.iter().cloned().collect();
         Ok(found)
+    }
+
+    fn seen(&self) -> MutexGuard<'_, HashMap<Id, SnapshotFile>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn snapshot(&self, id: Id) -> DriverResult<SnapshotFile> {

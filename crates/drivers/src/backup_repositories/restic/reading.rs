@@ -21,6 +21,9 @@ pub struct Reading<'a> {
     pub bytes: u64,
 }
 
+/// A piece and its bytes.
+type Piece = (Id, Vec<u8>);
+
 /// Blobs of one pack that lie near to each other.
 struct Stretch {
     pack: Id,
@@ -76,7 +79,7 @@ impl<'a> Reading<'a> {
     fn fetch(&self, window: &[Id]) -> DriverResult<HashMap<Id, Vec<u8>>> {
         let stretches = self.stretches(window)?;
         let next = Mutex::new(stretches.iter());
-        let found: Vec<DriverResult<Vec<(Id, Vec<u8>)>>> = std::thread::scope(|scope| {
+        let found: Vec<DriverResult<Vec<Piece>>> = std::thread::scope(|scope| {
             let worker = || {
                 let mut found = Vec::new();
                 loop {

@@ -12,6 +12,8 @@ use uuid::Uuid;
 
 use super::*;
 
+type Stored = BTreeMap<String, Vec<u8>>;
+
 /// Objects in memory, of which somebody takes away the writer after some steps.
 #[derive(Default)]
 struct Memory {
@@ -105,7 +107,7 @@ impl DiskContent for Disk {
     }
 
     fn written(&mut self, since: Option<LayerId>) -> DriverResult<Vec<Range<u64>>> {
-        Ok(if since.is_some() { self.written.clone() } else { vec![0..self.bytes()] })
+        Ok(if since.is_some() { self.written.clone() } else { std::iter::once(0..self.bytes()).collect() })
     }
 
     fn is_zero(&mut self, _: Range<u64>) -> DriverResult<bool> {
@@ -190,7 +192,7 @@ fn of_a_known_layer_only_what_was_written_since_is_read() {
     let base = store(&repository, "backup-a", &bytes).expect("stored");
     let known = vec![KnownContent { layer: layer(1), id: base.id.clone() }];
     bytes[5 * PIECE..6 * PIECE].fill(7);
-    let written = vec![5 * PIECE as u64 + 9..5 * PIECE as u64 + 10];
+    let written = std::iter::once(5 * PIECE as u64 + 9..5 * PIECE as u64 + 10).collect();
     let content = Disk { bytes: bytes.clone(), lineage: vec![layer(2), layer(1)], written };
     let progress = Progress::default();
 
@@ -221,7 +223,7 @@ fn whatever_is_cut_off_altered_lost_or_mixed_up_a_restore_is_the_same_or_refused
     let whole = objects.objects().clone();
     let names: Vec<String> = whole.keys().cloned().collect();
     let (mut refused, mut same) = (0, 0);
-    let mut attempt = |what: &str, damage: &dyn Fn(&mut BTreeMap<String, Vec<u8>>)| {
+    let mut attempt = |what: &str, damage: &dyn Fn(&mut Stored)| {
         let mut altered = whole.clone();
         damage(&mut altered);
         match open(&Memory::with(altered)).and_then(|repository| restore(&repository, &stored)) {
@@ -236,11 +238,11 @@ fn whatever_is_cut_off_altered_lost_or_mixed_up_a_restore_is_the_same_or_refused
         let length = whole[name].len();
         for at in [0, 1, length / 3, length / 2, length - 1] {
             attempt(&format!("{name} cut off at {at}"), &|objects| {
-                objects.get_mut(name).expect("it").truncate(at)
+                objects.get_mut(name).expect("it").truncate(at);
             });
             for bit in [0, 7] {
                 attempt(&format!("{name} altered at {at}"), &|objects| {
-                    objects.get_mut(name).expect("it")[at] ^= 1 << bit
+                    objects.get_mut(name).expect("it")[at] ^= 1 << bit;
                 });
             }
         }
