@@ -198,8 +198,8 @@ async fn backups_are_listed_by_what_they_are_of_and_go_when_they_are_deleted_or_
             }
         };
         assert_eq!(list(format!("?tenantId={acme}")).await, [second.clone(), name(&first)]);
-        assert_eq!(list("?labelSelector=team%3Dmaps".to_owned()).await, [second.clone()]);
-        assert_eq!(list(format!("?snapshot={snapshot}&phase=completed&limit=1")).await, [second.clone()]);
+        assert_eq!(list("?labelSelector=team%3Dmaps".to_owned()).await, [second.as_str()]);
+        assert_eq!(list(format!("?snapshot={snapshot}&phase=completed&limit=1")).await, [second.as_str()]);
         assert_eq!(list("?phase=failed".to_owned()).await, [] as [&str; 0]);
 
         world.clock.advance(Duration::from_secs(301));
