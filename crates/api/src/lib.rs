@@ -3,6 +3,7 @@
 pub mod admins;
 pub mod api_keys;
 pub mod audit;
+pub mod backups;
 pub mod ci;
 pub mod emulators;
 pub mod frames;
@@ -16,6 +17,7 @@ pub mod meta;
 pub mod page;
 pub mod permissions;
 pub mod problem;
+pub mod restores;
 pub mod retention_policies;
 pub mod sign_in;
 pub mod snapshots;

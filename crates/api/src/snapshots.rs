@@ -27,6 +27,8 @@ pub enum OriginKind {
     Manual,
     /// Captured from a job's device when the job ended.
     Ci,
+    /// Made of a backup.
+    Restore,
 }
 
 /// Where a snapshot comes from.
@@ -272,6 +274,15 @@ pub struct Snapshot {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_items = 100, nullable = false)]
     pub source_volumes: Option<Vec<SourceVolume>>,
+    /// Its completed backups that you may see, at most 100, the newest first; only where one snapshot is read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(
+        max_items = 100,
+        max_length = 33,
+        pattern = "^backup-[0-7][0-9a-hjkmnp-tv-z]{25}$",
+        nullable = false
+    )]
+    pub backups: Option<Vec<String>>,
     /// How relevant it is to retention: the sum of what its breakdown says; only once it was annotated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 100, examples(42), nullable = false)]

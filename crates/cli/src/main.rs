@@ -14,6 +14,7 @@ mod api;
 mod api_keys;
 mod audit;
 mod auth;
+mod backups;
 mod ci;
 mod confirmation;
 mod connection;
@@ -29,6 +30,7 @@ mod loopback;
 mod members;
 mod output;
 mod permissions;
+mod restores;
 mod retention_policies;
 mod snapshots;
 mod subjects;
@@ -97,6 +99,12 @@ enum Noun {
     /// CI: start a job's device warm, and leave something for the next
     #[command(subcommand, after_help = ci::EXAMPLES)]
     Ci(ci::Verb),
+    /// Backups: what disks held, kept apart from the pool
+    #[command(visible_alias = "backups", subcommand, after_help = backups::EXAMPLES)]
+    Backup(backups::Verb),
+    /// Restores: backups that become snapshots again
+    #[command(visible_alias = "restores", subcommand, after_help = restores::EXAMPLES)]
+    Restore(restores::Verb),
     /// Retention policies: which snapshots are kept
     #[command(visible_alias = "retention-policies", subcommand, after_help = retention_policies::EXAMPLES)]
     RetentionPolicy(retention_policies::Verb),
@@ -173,6 +181,8 @@ fn carry_out(line: CommandLine, output: Output) -> Result<(), Failure> {
             Noun::Emulator(verb) => emulators::run(verb, &line.connection, &client, output).await,
             Noun::Snapshot(verb) => snapshots::run(verb, &client, output).await,
             Noun::Ci(verb) => ci::run(verb, &client, output).await,
+            Noun::Backup(verb) => backups::run(verb, &client, output).await,
+            Noun::Restore(verb) => restores::run(verb, &client, output).await,
             Noun::RetentionPolicy(verb) => retention_policies::run(verb, &client, output).await,
             Noun::Group(verb) => groups::run(verb, &client, output).await,
             Noun::Grant(verb) => grants::run(verb, &client, output).await,

@@ -643,7 +643,7 @@ fn yes_or_no(holds: bool) -> String {
 }
 
 /// So many bytes, in the unit that people would name.
-fn size(bytes: i64) -> String {
+pub fn size(bytes: i64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     let mut unit = None;
     let mut amount = bytes as f64;

@@ -1,5 +1,6 @@
 //! The outside world behind the ports of the model: one file a thing.
 
+pub mod backup_repositories;
 pub mod clock;
 pub mod disk_pools;
 mod durable;

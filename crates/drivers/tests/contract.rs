@@ -201,17 +201,17 @@ async fn what_is_received_becomes_a_layer_and_nothing_else_stays(world: Pool) {
     };
     let digest = sum(&bytes);
     let receive = async |mut from: &[u8], most: u64, digest: &str| {
-        world.pool.receive(id, &mut from, most, digest).await.map_err(|error| error.code)
+        world.pool.receive(id, &mut from, most, Some(digest)).await.map_err(|error| error.code)
     };
     assert_eq!(receive(&bytes, bytes.len() as u64 - 1, &digest).await, Err("too_large"));
     assert_eq!(receive(&bytes[1..], 1 << 30, &digest).await, Err("checksum_mismatch"));
     // A sender whose connection breaks.
     let mut broken = bytes[..2 << 20].chain(Broken);
-    let refused = world.pool.receive(id, &mut broken, 1 << 30, &digest).await.expect_err("broken off");
+    let refused = world.pool.receive(id, &mut broken, 1 << 30, Some(&digest)).await.expect_err("broken off");
     assert_eq!(refused.code, "broken_off");
     // One who is not waited for any longer.
     let (mut silent, _kept) = tokio::io::duplex(64);
-    let given_up = world.pool.receive(id, &mut silent, 1 << 30, &digest);
+    let given_up = world.pool.receive(id, &mut silent, 1 << 30, Some(&digest));
     tokio::time::timeout(Duration::from_millis(100), given_up).await.expect_err("it is silent");
     assert_eq!(world.pool.received().await.expect("listed"), [] as [LayerId; 0]);
     assert_eq!(world.used_bytes().await, 0);
@@ -231,7 +231,7 @@ async fn what_is_received_becomes_a_layer_and_nothing_else_stays(world: Pool) {
     assert_eq!(reopened.verify_layer(id, &digest).await.expect("read"), Integrity::Sound);
 
     let other = layer();
-    world.pool.receive(other, &mut &bytes[..], 1 << 30, &digest).await.expect("received");
+    world.pool.receive(other, &mut &bytes[..], 1 << 30, Some(&digest)).await.expect("received");
     world.pool.discard(other).await.expect("discarded");
     world.pool.discard(other).await.expect("discarded again");
     assert_eq!(world.pool.received().await.expect("listed"), [] as [LayerId; 0]);

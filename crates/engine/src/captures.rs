@@ -40,16 +40,12 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: CaptureSpec) -> Resu
         return describe_one(engine, &mut tx, caller, earlier).await;
     }
     require_ready(engine, &mut tx, caller, &emulator).await?;
-    let job_trust = emulator.job.as_ref().map_or(Trust::Internal, Job::trust);
     let take = Take {
         name: spec.name,
-        like: emulator.name.clone(),
-        origin: Origin::Manual { emulator: emulator.id },
         group: spec.group,
-        // What ran on a job's device is trusted no further than the job, and no further than who captures it.
-        trust: job_trust.min(caller.credential.trust()).min(Trust::Internal),
         labels: spec.labels,
         memory: spec.memory,
+        ..Take::of(&emulator, caller)
     };
     let (snapshot, _) = begin(engine, &mut tx, caller, &emulator, take).await?;
     let details = json!({ "emulator": emulator.id, "memory": spec.memory });
@@ -68,6 +64,23 @@ pub(crate) struct Take {
     pub labels: Labels,
     /// Whether its memory is kept, too.
     pub memory: bool,
+}
+
+impl Take {
+    /// What somebody takes who says nothing about it.
+    pub fn of(emulator: &Emulator, caller: &Caller) -> Take {
+        let job_trust = emulator.job.as_ref().map_or(Trust::Internal, Job::trust);
+        Take {
+            name: None,
+            like: emulator.name.clone(),
+            origin: Origin::Manual { emulator: emulator.id },
+            group: None,
+            // What ran on a job's device is trusted no further than the job, and no further than who captures it.
+            trust: job_trust.min(caller.credential.trust()).min(Trust::Internal),
+            labels: Labels::default(),
+            memory: false,
+        }
+    }
 }
 
 /// Refuses what cannot be captured now.

@@ -16,6 +16,7 @@ use paddock_store::layers::Layer;
 use ring::digest::Context;
 
 use crate::feeds::Feeds;
+use crate::vault::Vault;
 
 /// The outside world, as the engine sees it: three doors and some numbers.
 pub struct Devices {
@@ -38,6 +39,8 @@ pub struct Devices {
     /// What is being sent right now.
     arriving: Mutex<HashSet<LayerId>>,
     watched_since: OnceLock<Timestamp>,
+    /// Where what disks hold is kept a second time.
+    pub(crate) vault: Option<Arc<Vault>>,
 }
 
 /// The right to send a layer's bytes, which one at a time has.
@@ -155,7 +158,15 @@ impl Devices {
             compared_at: Mutex::new(None),
             arriving: Mutex::default(),
             watched_since: OnceLock::new(),
+            vault: None,
         }
+    }
+
+    /// The same, and backups can be made.
+    #[must_use]
+    pub fn with_vault(mut self, vault: Vault) -> Self {
+        self.vault = Some(Arc::new(vault));
+        self
     }
 
     /// When this process first looked at the devices. Nobody saw what they did before.

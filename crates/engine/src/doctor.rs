@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::Ipv4Addr;
 
+use paddock_model::backups::{BackupId, BackupPhase};
+use paddock_model::drivers::backup_repositories::BackupRepositories;
 use paddock_model::drivers::disk_pools::{DiskPool, PoolContents};
 use paddock_model::emulators::{EmulatorId, address_of};
 use paddock_model::layers::{DiskId, LayerId};
@@ -14,7 +16,7 @@ use paddock_store::consolidations::ConsolidationState;
 use paddock_store::layers::{Layer, LayerState};
 use paddock_store::slots::Slots;
 use paddock_store::{
-    Tx, consolidations, disks, emulators, layers, slots, templates, tenant_usage, verifications,
+    Tx, backups, consolidations, disks, emulators, layers, slots, templates, tenant_usage, verifications,
 };
 
 use crate::Engine;
@@ -51,6 +53,10 @@ pub enum Finding {
     MissingTemplate(TemplateId, Slug),
     /// What is counted against the tenant's quotas is not what it has.
     WrongUsage(TenantId),
+    /// Recorded as done, and not in its repository.
+    MissingBackup(BackupId),
+    /// In a tenant's repository, and nobody knows of it.
+    StrayBackup(TenantId, String),
     /// Two devices have it, or one has it and it counts as free.
     AddressTwice(Ipv4Addr),
 }
@@ -93,6 +99,10 @@ impl std::fmt::Display for Finding {
                 )
             }
             Finding::WrongUsage(id) => write!(f, "tenant {id} is charged for other emulators than it has"),
+            Finding::MissingBackup(id) => write!(f, "{id} is recorded, but not in its repository"),
+            Finding::StrayBackup(tenant, name) => {
+                write!(f, "{name} is in the repository of {tenant}, but in no record")
+            }
             Finding::AddressTwice(address) => write!(f, "the address {address} is given twice"),
         }
     }
@@ -179,6 +189,28 @@ pub async fn examine_templates(engine: &Engine, there: &[TemplateId]) -> Result<
     let strays = there.iter().filter(|id| !recorded.contains(id)).copied().map(Finding::StrayTemplate);
     let lost = known.into_iter().filter(|found| found.is_usable() && !there.contains(&found.id));
     Ok(strays.chain(lost.map(|found| Finding::MissingTemplate(found.id, found.snapshot))).collect())
+}
+
+/// Backups that the catalogue and the repositories do not both know.
+pub async fn examine_backups(engine: &Engine, repositories: &dyn BackupRepositories) -> Result<Vec<Finding>> {
+    let mut recorded: BTreeMap<TenantId, Vec<(BackupId, BackupPhase)>> = BTreeMap::new();
+    for (id, tenant, phase) in backups::phases(&mut engine.store.read().await?).await? {
+        recorded.entry(tenant).or_default().push((id, phase));
+    }
+    let mut findings = Vec::new();
+    for (tenant, recorded) in recorded {
+        let kept = repositories.list(tenant).await;
+        let kept =
+            kept.map_err(|error| Error::internal(error).context("look into a repository of backups"))?;
+        let lost = recorded
+            .iter()
+            .filter(|(id, phase)| *phase == BackupPhase::Completed && !kept.contains(&id.to_string()));
+        findings.extend(lost.map(|(id, _)| Finding::MissingBackup(*id)));
+        let known: HashSet<String> = recorded.iter().map(|(id, _)| id.to_string()).collect();
+        let strays = kept.into_iter().filter(|name| !known.contains(name));
+        findings.extend(strays.map(|name| Finding::StrayBackup(tenant, name)));
+    }
+    Ok(findings)
 }
 
 async fn wrong_usage(tx: &mut Tx) -> Result<Vec<Finding>> {

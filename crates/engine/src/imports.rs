@@ -165,7 +165,7 @@ pub async fn upload(
     drop(tx);
     let most = devices.settings.upload_bytes;
     require_fit(devices, content.length, most).await?;
-    let received = devices.pool.receive(snapshot.layer, content.bytes, most, &digest).await;
+    let received = devices.pool.receive(snapshot.layer, content.bytes, most, Some(&digest)).await;
     received.map_err(|error| refusal(devices, error, most))?;
 
     let mut tx = engine.store.begin().await?;

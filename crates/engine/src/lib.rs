@@ -6,6 +6,7 @@ pub mod admins;
 pub mod api_keys;
 pub mod audit;
 pub mod authorizations;
+pub mod backups;
 pub mod captures;
 pub mod ci;
 pub mod device_authorizations;
@@ -24,6 +25,7 @@ pub mod passwords;
 pub mod permissions;
 pub mod reconcile;
 mod restore_points;
+pub mod restores;
 mod retention;
 pub mod retention_policies;
 mod secrets;
@@ -38,6 +40,7 @@ pub mod tokens;
 mod trees;
 pub mod usage;
 pub mod users;
+pub mod vault;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +54,7 @@ use crate::devices::Devices;
 use crate::permissions::Permissions;
 use crate::streams::Streams;
 use crate::trees::Trees;
+use crate::vault::Vault;
 
 pub use paddock_store::Location as DatabaseLocation;
 pub use secrets::Secret;
@@ -161,6 +165,12 @@ impl Engine {
 
     pub(crate) fn devices(&self) -> Result<&Arc<Devices>> {
         self.devices.as_ref().ok_or_else(|| Error::internal("this process has no devices"))
+    }
+
+    /// Where backups are kept.
+    pub(crate) fn vault(&self) -> Result<&Arc<Vault>> {
+        let vault = self.devices()?.vault.as_ref();
+        vault.ok_or_else(|| Error::internal("this process keeps no backups"))
     }
 
     pub fn now(&self) -> Timestamp {

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::Duration;
 
+use paddock_model::backups::OwnedScope;
 use paddock_model::caller::Caller;
 use paddock_model::credentials::{Credential, Limit};
 use paddock_model::emulators::{EmulatorId, EmulatorScope};
@@ -292,11 +293,22 @@ pub fn scope_of(engine: &Engine, caller: &Caller, relation: Relation) -> Scope {
     Scope::Tenants(tenants.filter_map(|thing| TenantId::parse(&thing.id)).collect())
 }
 
+/// Which backups or restores the caller may see.
+pub(crate) fn owned_scope(engine: &Engine, caller: &Caller, kind: &str) -> OwnedScope {
+    let EmulatorScope { all_of, owner, own_in, .. } = scope_by_owner(engine, caller, kind);
+    OwnedScope { all_of, owner, own_in }
+}
+
 /// Which emulators the caller may see.
 pub(crate) fn emulator_scope(engine: &Engine, caller: &Caller) -> EmulatorScope {
+    scope_by_owner(engine, caller, "emulator")
+}
+
+/// What operators and auditors see all of, and others of their own.
+fn scope_by_owner(engine: &Engine, caller: &Caller, kind: &str) -> EmulatorScope {
     let owner = caller.subject.clone();
     let nothing = || Scope::Tenants(Vec::new());
-    if caller.credential.limit("emulator", Relation::CanView.name(), engine.now()).is_some() {
+    if caller.credential.limit(kind, Relation::CanView.name(), engine.now()).is_some() {
         return EmulatorScope { all_of: nothing(), owner, own_in: nothing(), granted: Vec::new() };
     }
     let (subject, known) = (owner.thing(), engine.permissions.known());

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use bytes::Bytes;
+use paddock_model::backups::{BackupFilter, BackupId, BackupPhase};
 use paddock_model::caller::Caller;
 use paddock_model::devices::{DeviceType, Image};
 use paddock_model::drivers::disk_pools::PoolCapacity;
@@ -28,8 +29,8 @@ use paddock_store::layers::{Layer, LayerState};
 use paddock_store::retention::{self as judged, Annotation};
 use paddock_store::templates::Template;
 use paddock_store::{
-    Tx, disks, emulators as emulator_rows, layers, relations, snapshot_children, snapshots, templates,
-    verifications,
+    Tx, backups, disks, emulators as emulator_rows, layers, relations, snapshot_children, snapshots,
+    templates, verifications,
 };
 use serde_json::json;
 
@@ -55,6 +56,8 @@ pub struct Described {
     pub annotation: Option<Annotation>,
     /// Why retention leaves it; only of a snapshot that was asked for by name.
     pub kept_because: Option<Vec<Kept>>,
+    /// Its backups that the caller may see, the newest first; only of a snapshot that was asked for by name.
+    pub backups: Option<Vec<BackupId>>,
 }
 
 impl Described {
@@ -73,6 +76,7 @@ pub struct SourceVolume {
 
 /// More are not named; that there are some is what matters.
 const VOLUMES_NAMED: i64 = 100;
+const BACKUPS_NAMED: u32 = 100;
 
 pub async fn list(
     engine: &Engine,
@@ -146,7 +150,8 @@ pub(crate) async fn describe_one(
         Some(judged) => Some(retention::kept_because(tx, judged, engine.now()).await?),
         None => None,
     };
-    Ok(Described { source_volumes: Some(volumes), kept_because, ..described })
+    let backups = Some(backups_of(engine, tx, caller, &described.snapshot).await?);
+    Ok(Described { source_volumes: Some(volumes), kept_because, backups, ..described })
 }
 
 /// The same few reads for any number of snapshots, and one more for each layer of a lineage that is one's alone.
@@ -190,9 +195,28 @@ async fn describe(tx: &mut Tx, scope: &Scope, found: Vec<Snapshot>) -> Result<Ve
         memory: memories.remove(&snapshot.name),
         annotation: annotations.remove(&snapshot.name),
         kept_because: None,
+        backups: None,
         snapshot,
     };
     Ok(found.into_iter().map(&mut describe_one).collect())
+}
+
+/// Those that are done. An earlier snapshot of the same name may have left some, which are not this one's.
+async fn backups_of(
+    engine: &Engine,
+    tx: &mut Tx,
+    caller: &Caller,
+    snapshot: &Snapshot,
+) -> Result<Vec<BackupId>> {
+    let scope = permissions::owned_scope(engine, caller, "backup");
+    let filter = BackupFilter {
+        phase: Some(BackupPhase::Completed),
+        snapshot: Some(snapshot.name.to_string()),
+        ..BackupFilter::default()
+    };
+    let found = backups::list(tx, &scope, &filter, PageRequest { limit: BACKUPS_NAMED, after: None }).await?;
+    let own = found.items.into_iter().filter(|backup| backup.layer == snapshot.layer);
+    Ok(own.map(|backup| backup.id).collect())
 }
 
 async fn source_volumes(

@@ -10,7 +10,8 @@ use paddock_model::scopes::Scope;
 use paddock_model::tenants::{Tenant, TenantFilter, TenantId, TenantSpec};
 use paddock_model::{Error, Result};
 use paddock_store::{
-    Tx, api_keys, emulators, groups, relations, retention_policies, snapshots, tenant_usage, tenants,
+    Tx, api_keys, backups, emulators, groups, relations, restores, retention_policies, snapshots,
+    tenant_usage, tenants,
 };
 use serde_json::json;
 
@@ -101,6 +102,10 @@ pub async fn delete(engine: &Engine, caller: &Caller, id: TenantId, expected: &E
     require_empty(&mut tx, &tenant).await?;
     tenant_usage::delete(&mut tx, tenant.id).await?;
     retention_policies::delete_of_tenant(&mut tx, tenant.id).await?;
+    for restore in restores::of_tenant(&mut tx, tenant.id).await? {
+        restores::delete(&mut tx, restore).await?;
+        relations::take_back_all(&mut tx, &restore.object().thing()).await?;
+    }
     tenants::delete(&mut tx, &tenant).await?;
     relations::take_back_all(&mut tx, &tenant.object().thing()).await?;
     let details = json!({ "name": tenant.name });
@@ -116,6 +121,7 @@ async fn require_empty(tx: &mut Tx, tenant: &Tenant) -> Result<()> {
     let left = [
         ("has_emulators", "emulators", emulators::names(tx, tenant.id, NAMED).await?),
         ("has_snapshots", "snapshots", snapshots::names(tx, tenant.id, NAMED).await?),
+        ("has_backups", "backups", backups::names(tx, tenant.id, NAMED).await?),
         ("has_groups", "groups", groups::names(tx, tenant.id, NAMED).await?),
         ("has_api_keys", "API keys", api_keys::names(tx, tenant.id, NAMED).await?),
     ];

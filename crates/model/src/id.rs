@@ -39,10 +39,14 @@ pub fn decode(text: &str) -> Option<Uuid> {
     Some(Uuid::from_u128(bits))
 }
 
-/// Declares the identifier of a noun: `id!(TenantId, "ten")` reads and writes `ten_…`.
+/// Declares the identifier of a noun: `id!(TenantId, "ten")` reads and writes `ten_…`. Where something else than `_` is
+/// needed before the letters, it comes third.
 #[macro_export]
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
+        $crate::id!($(#[$doc])* $name, $prefix, "_");
+    };
+    ($(#[$doc:meta])* $name:ident, $prefix:literal, $mark:literal) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(pub uuid::Uuid);
@@ -56,13 +60,13 @@ macro_rules! id {
 
             /// Nothing when the text is not an id of this noun; to a caller that is the same as an absent one.
             pub fn parse(text: &str) -> Option<Self> {
-                $crate::id::decode(text.strip_prefix(concat!($prefix, "_"))?).map(Self)
+                $crate::id::decode(text.strip_prefix(concat!($prefix, $mark))?).map(Self)
             }
         }
 
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, concat!($prefix, "_{}"), $crate::id::encode(self.0))
+                write!(f, concat!($prefix, $mark, "{}"), $crate::id::encode(self.0))
             }
         }
 
@@ -81,7 +85,7 @@ macro_rules! id {
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-                Self::parse(&text).ok_or_else(|| serde::de::Error::custom(concat!("not an id of the form ", $prefix, "_…")))
+                Self::parse(&text).ok_or_else(|| serde::de::Error::custom(concat!("not an id of the form ", $prefix, $mark, "…")))
             }
         }
     };

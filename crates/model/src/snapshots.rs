@@ -102,6 +102,8 @@ pub enum Origin {
     Manual { emulator: EmulatorId },
     /// Captured from a job's device when the job ended.
     Ci { emulator: EmulatorId, job: JobOrigin },
+    /// Made of the backup of this name.
+    Restore { backup: String },
 }
 
 impl Origin {
@@ -109,7 +111,7 @@ impl Origin {
     pub const fn job(&self) -> Option<&JobOrigin> {
         match self {
             Origin::Ci { job, .. } => Some(job),
-            Origin::Import { .. } | Origin::Manual { .. } => None,
+            Origin::Import { .. } | Origin::Manual { .. } | Origin::Restore { .. } => None,
         }
     }
 }

@@ -160,6 +160,24 @@ settings! {
     import_folders, "snapshots.import_folders": Folders = "";
     /// Largest disk image that somebody may send to be imported, in bytes.
     upload_bytes, "snapshots.upload_bytes": Whole<1, 9_000_000_000_000_000> = "68719476736";
+    /// Folder in which each tenant has a repository of backups, unless they are in S3; `backups` in the data folder where none is named.
+    backups_folder, "backups.folder": Option<PathBuf> = "";
+    /// Folder of the passwords of these repositories, a file each; `backup-keys` in the data folder where none is named. Keep a copy elsewhere: without them no backup can be read.
+    backups_keys, "backups.keys": Option<PathBuf> = "";
+    /// How many backups and restores run at once.
+    backups_at_once, "backups.at_once": Whole<1, 64> = "2";
+    /// Bucket of an S3-compatible store in which the repositories are, instead of in a folder.
+    s3_bucket, "backups.s3_bucket": Option<String> = "";
+    /// Address of the S3-compatible store; Amazon's where none is named.
+    s3_endpoint, "backups.s3_endpoint": Option<String> = "";
+    /// Region of the bucket.
+    s3_region, "backups.s3_region": String = "us-east-1";
+    /// Folder of the bucket below which the repositories are.
+    s3_prefix, "backups.s3_prefix": Option<String> = "";
+    /// Who we are to the S3-compatible store. Without it, the AWS_ variables of the environment decide.
+    s3_access_key_id, "backups.s3_access_key_id": Option<String> = "";
+    /// File that holds the secret of that access key, and nothing else.
+    s3_secret_file, "backups.s3_secret_file": Option<PathBuf> = "";
     /// How often it is measured what disks take.
     measure_every, "pool.measure_seconds": Seconds<1, 86400> = "30";
     /// How often each stored layer is read as a whole and held against its digest; 0 is never.

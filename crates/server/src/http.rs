@@ -3,6 +3,7 @@
 pub mod admins;
 pub mod api_keys;
 pub mod audit;
+pub mod backups;
 mod browser;
 mod ci;
 pub mod conventions;
@@ -20,6 +21,7 @@ mod oauth;
 pub mod openapi;
 mod pages;
 pub mod permissions;
+pub mod restores;
 pub mod retention_policies;
 pub mod sign_in;
 pub mod snapshots;
@@ -92,6 +94,7 @@ fn api() -> OpenApiRouter<App> {
         .merge(admins::routes())
         .merge(api_keys::routes())
         .merge(audit::routes())
+        .merge(backups::routes())
         .merge(emulators::routes())
         .merge(grants::routes())
         .merge(groups::routes())
@@ -99,6 +102,7 @@ fn api() -> OpenApiRouter<App> {
         .merge(logs::routes())
         .merge(members::routes())
         .merge(permissions::routes())
+        .merge(restores::routes())
         .merge(retention_policies::routes())
         .merge(snapshots::routes())
         .merge(streams::routes())

@@ -133,6 +133,7 @@ async fn examine(config: &Config) -> anyhow::Result<()> {
     let pool = wiring::pool(config)?;
     let mut findings = doctor::examine(&engine, &pool, &wiring::device_traces(config)?).await?;
     findings.extend(doctor::examine_templates(&engine, &wiring::template_traces(config)?).await?);
+    findings.extend(doctor::examine_backups(&engine, &wiring::backup_repositories(config)?).await?);
     for finding in &findings {
         println!("{finding}");
     }
@@ -141,7 +142,7 @@ async fn examine(config: &Config) -> anyhow::Result<()> {
         "{} things do not fit; nothing was changed. See docs/operations/devices.md",
         findings.len()
     );
-    println!("Every layer, disk and device is recorded and there.");
+    println!("Every layer, disk, device and backup is recorded and there.");
     println!("{}", usage::measure(&engine, &pool).await?.figures);
     let addresses = doctor::addresses(&engine).await?;
     println!(

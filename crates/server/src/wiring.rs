@@ -10,6 +10,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use paddock_drivers::backup_repositories::{
+    RepositoryPlace, RepositorySettings, ResticRepositories, S3Settings,
+};
 use paddock_drivers::clock::SystemClock;
 use paddock_drivers::disk_pools::qcow2::Qcow2Pool;
 use paddock_drivers::disk_pools::simulated::{SimulatedPool, SimulatedPoolSettings};
@@ -19,6 +22,7 @@ use paddock_drivers::journals::{FolderJournals, JournalSettings};
 use paddock_drivers::random::OsRandom;
 use paddock_engine::devices::{self, Devices};
 use paddock_engine::reconcile::{self, Loop, Runner};
+use paddock_engine::vault::Vault;
 use paddock_engine::{DatabaseLocation, Engine, streams, users};
 use paddock_model::emulators::EmulatorId;
 use paddock_model::lifetimes::Lifetimes;
@@ -181,7 +185,7 @@ fn devices(config: &Config, world: &World) -> anyhow::Result<Devices> {
         let made =
             || Simulation::new(world.clock.clone(), config.simulated_peer, config.simulated_log_rate.0);
         let Simulation { host, pool } = simulation.unwrap_or_else(made);
-        return Ok(Devices::new(Arc::new(host), pool, journals, settings));
+        return Ok(Devices::new(Arc::new(host), pool, journals, settings).with_vault(vault(config)?));
     }
     let host = QemuSettings {
         qemu_binary: config.qemu.clone(),
@@ -190,7 +194,46 @@ fn devices(config: &Config, world: &World) -> anyhow::Result<Devices> {
     };
     let host = Arc::new(QemuHost::open(host)?);
     let pool = Arc::new(Qcow2Pool::open("local", &config.data.join("disks"))?);
-    Ok(Devices::new(host, pool, journals, settings))
+    Ok(Devices::new(host, pool, journals, settings).with_vault(vault(config)?))
+}
+
+/// Where backups are kept; nothing of it is looked at before it is needed.
+fn vault(config: &Config) -> anyhow::Result<Vault> {
+    Ok(Vault::new(Arc::new(backup_repositories(config)?), config.backups_at_once.0 as usize))
+}
+
+/// The repositories of a server that may be at work.
+pub fn backup_repositories(config: &Config) -> anyhow::Result<ResticRepositories> {
+    Ok(ResticRepositories::new(repositories(config)?)?)
+}
+
+fn repositories(config: &Config) -> anyhow::Result<RepositorySettings> {
+    let within =
+        |named: &Option<PathBuf>, name: &str| named.clone().unwrap_or_else(|| config.data.join(name));
+    let place = match &config.s3_bucket {
+        None => RepositoryPlace::Folder(within(&config.backups_folder, "backups")),
+        Some(bucket) => RepositoryPlace::S3(S3Settings {
+            endpoint: config.s3_endpoint.clone(),
+            bucket: bucket.clone(),
+            region: config.s3_region.clone(),
+            prefix: config.s3_prefix.clone().unwrap_or_default(),
+            access_key: access_key(config)?,
+        }),
+    };
+    Ok(RepositorySettings { place, keys: within(&config.backups_keys, "backup-keys") })
+}
+
+fn access_key(config: &Config) -> anyhow::Result<Option<(String, String)>> {
+    match (&config.s3_access_key_id, &config.s3_secret_file) {
+        (None, None) => Ok(None),
+        (Some(id), Some(file)) => {
+            let secret = fs::read_to_string(file).with_context(|| {
+                format!("cannot read {}; is backups.s3_secret_file right?", file.display())
+            })?;
+            Ok(Some((id.clone(), secret.trim().to_owned())))
+        }
+        _ => bail!("backups.s3_access_key_id and backups.s3_secret_file go together; name both, or neither"),
+    }
 }
 
 /// The profiles of a folder of images, in the order of their names.

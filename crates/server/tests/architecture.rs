@@ -242,9 +242,11 @@ fn a_noun_has_one_name_in_every_layer() {
     for noun in [
         "api_keys",
         "audit",
+        "backups",
         "emulators",
         "groups",
         "invitations",
+        "restores",
         "retention_policies",
         "snapshots",
         "tenants",

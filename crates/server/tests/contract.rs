@@ -194,7 +194,13 @@ async fn every_post_can_be_repeated_with_a_key() {
     let policy = json!({ "tenantId": acme, "rules": { "keepLast": 3 } });
     let made = world.call("POST", "/api/v1/retention_policies", Some(policy.clone())).await.expect(201).id();
     let nightly = json!({ "tenantId": acme, "group": "nightly", "rules": { "keepLast": 3 } });
+    let backup = json!({ "tenantId": acme, "source": { "snapshot": name } });
+    let done = world.call("POST", "/api/v1/backups", Some(backup.clone())).await.expect(202).json();
+    let done = done["podName"].as_str().expect("a name").to_owned();
+    world.until_phase(&format!("/api/v1/backups/{done}"), "completed").await;
     let bodies = BTreeMap::from([
+        ("/api/v1/backups".to_owned(), backup),
+        ("/api/v1/restores".to_owned(), json!({ "backup": done })),
         ("/api/v1/retention_policies".to_owned(), nightly),
         ("/api/v1/retention_policies/preview".to_owned(), policy),
         (format!("/api/v1/retention_policies/{made}/preview"), json!({})),
@@ -266,6 +272,7 @@ const MEASURED: &[&str] = &[
     "retentionScore",
     "scoreBreakdown",
     "keptBecause",
+    "backups",
 ];
 
 /// An answer without what is told once and never again, and without what is measured anew for each.

@@ -54,6 +54,9 @@ struct Things {
     emulator: String,
     /// Of that emulator.
     snapshot: String,
+    /// Of that snapshot, and by the tenant's first admin.
+    backup: String,
+    restore: String,
 }
 
 struct Stage {
@@ -189,11 +192,11 @@ impl Stage {
         let body = json!({ "tenantId": tenant, "name": "key", "scopes": ["device:read"] });
         let key = world.call_as(&owner, "POST", "/api/v1/api_keys", Some(body)).await.expect(201).id();
         // A device takes a while to come up; only those who ask for one need it.
-        let devices = ["emulators.", "snapshots.", "streams.", "tickets."]
-            .iter()
-            .any(|noun| operation.starts_with(noun));
+        let kept = operation.starts_with("backups.") || operation.starts_with("restores.");
+        let devices = ["emulators.", "snapshots.", "streams.", "tickets."];
+        let devices = kept || devices.iter().any(|noun| operation.starts_with(noun));
         let emulator = if devices { world.emulator(&owner, &tenant).await } else { nothing().emulator };
-        let captures = operation.starts_with("snapshots.") || operation == "emulators.swap_snapshot";
+        let captures = kept || operation.starts_with("snapshots.") || operation == "emulators.swap_snapshot";
         let snapshot = if operation == "snapshots.upload" {
             let import = json!({ "tenantId": tenant, "like": "simulated-phone", "checksum": OF_NOTHING });
             let body = Some(json!({ "import": import }));
@@ -206,7 +209,20 @@ impl Stage {
         };
         let policy = json!({ "tenantId": tenant, "rules": { "keepLast": 3 } });
         let policy = world.call("POST", "/api/v1/retention_policies", Some(policy)).await.expect(201).id();
-        Things { tenant, group, user, newcomer, key, emulator, snapshot, policy }
+        let (mut backup, mut restore) = (nothing().backup, nothing().restore);
+        if kept {
+            let body = json!({ "tenantId": tenant, "source": { "snapshot": snapshot } });
+            let made = world.call("POST", "/api/v1/backups", Some(body)).await.expect(202).json();
+            backup = made["podName"].as_str().expect("a name").to_owned();
+            world.until_phase(&format!("/api/v1/backups/{backup}"), "completed").await;
+        }
+        if operation.starts_with("restores.") {
+            let body = json!({ "backup": backup });
+            let made = world.call("POST", "/api/v1/restores", Some(body)).await.expect(202).json();
+            restore = made["podName"].as_str().expect("a name").to_owned();
+            world.until_phase(&format!("/api/v1/restores/{restore}"), "completed").await;
+        }
+        Things { tenant, group, user, newcomer, key, emulator, snapshot, policy, backup, restore }
     }
 }
 
@@ -224,12 +240,14 @@ fn nothing() -> Things {
         emulator: format!("emu_{NOTHING}"),
         snapshot: "nothing".to_owned(),
         policy: format!("pol_{NOTHING}"),
+        backup: format!("backup-{NOTHING}"),
+        restore: format!("restore-{NOTHING}"),
     }
 }
 
 /// The request that tries an operation on these things. A new operation needs a row here.
 fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Value>) {
-    let Things { tenant, group, user, newcomer, key, emulator, snapshot, policy } = things;
+    let Things { tenant, group, user, newcomer, key, emulator, snapshot, policy, backup, restore } = things;
     let api = |rest: String| format!("/api/v1{rest}");
     match operation {
         "admins.create" => (api("/admins".into()), Some(json!({ "subject": format!("user:{user}") }))),
@@ -242,6 +260,12 @@ fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Va
         "api_keys.delete" | "api_keys.get" => (api(format!("/api_keys/{key}")), None),
         "api_keys.list" => (api(format!("/api_keys?tenantId={tenant}")), None),
         "audit.list" => (api(format!("/audit?tenantId={tenant}")), None),
+        "backups.create" => {
+            let body = json!({ "tenantId": tenant, "source": { "snapshot": snapshot } });
+            (api("/backups".into()), Some(body))
+        }
+        "backups.delete" | "backups.get" => (api(format!("/backups/{backup}")), None),
+        "backups.list" => (api(format!("/backups?tenantId={tenant}")), None),
         "emulators.create" => (api("/emulators".into()), Some(json!({ "tenantId": tenant }))),
         "emulators.delete" | "emulators.get" => (api(format!("/emulators/{emulator}")), None),
         "emulators.list" => (api(format!("/emulators?tenantId={tenant}")), None),
@@ -284,6 +308,9 @@ fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Va
         }
         "permissions.me" => (api("/permissions/me".into()), None),
         "permissions.whoami" => (api("/whoami".into()), None),
+        "restores.create" => (api("/restores".into()), Some(json!({ "backup": backup }))),
+        "restores.get" => (api(format!("/restores/{restore}")), None),
+        "restores.list" => (api(format!("/restores?tenantId={tenant}")), None),
         "retention_policies.create" => {
             let body =
                 json!({ "tenantId": tenant, "group": format!("new-{round}"), "rules": { "keepLast": 3 } });
@@ -334,10 +361,12 @@ fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Va
 const FOR_ANYONE: &[&str] = &[
     "api_keys.list",
     "audit.list",
+    "backups.list",
     "emulators.list",
     "permissions.check",
     "permissions.me",
     "permissions.whoami",
+    "restores.list",
     "retention_policies.list",
     "snapshots.list",
     "tenants.list",

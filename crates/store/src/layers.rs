@@ -41,6 +41,10 @@ const OLDEST_UPLOADING: &str = "
 const RECEIVED: &str = "
     UPDATE layers SET state = 'importing' WHERE id = $1 AND state = 'uploading'";
 
+/// Bytes that have a digest only once they are there.
+const RESTORED: &str = "
+    UPDATE layers SET state = 'importing', expected = $2 WHERE id = $1 AND state = 'uploading'";
+
 /// Only what is not on its way out can be stood on.
 const HOLD: &str = "
     UPDATE layers SET refs = refs + 1 WHERE id = $1 AND state <> 'removing'";
@@ -62,6 +66,7 @@ const MISCOUNTED: &str = "
                + (SELECT COUNT(*) FROM layers above WHERE above.parent = layers.id)
                + (SELECT COUNT(*) FROM consolidations WHERE consolidations.layer = layers.id)
                + (SELECT COUNT(*) FROM consolidations WHERE consolidations.was_on = layers.id)
+               + (SELECT COUNT(*) FROM backups WHERE backups.held_layer = layers.id)
     ORDER BY id";
 
 /// Those whose lineage is not one longer than that of what they stand on.
@@ -128,7 +133,7 @@ pub struct Layer {
     pub virtual_bytes: i64,
     pub allocated_bytes: i64,
     pub digest: Option<String>,
-    /// How many snapshots, disks and layers stand on it.
+    /// How many snapshots, disks, layers and backups under way stand on it.
     pub refs: i64,
     /// How many layers its lineage has, itself included.
     pub depth: i64,
@@ -328,6 +333,11 @@ pub async fn oldest_uploading(tx: &mut Tx) -> Result<Option<Timestamp>> {
 /// The bytes that it waited for lie in the pool; false when it does not wait any more.
 pub async fn received(tx: &mut Tx, id: LayerId) -> Result<bool> {
     Ok(tx.execute(RECEIVED, args![id]).await? == 1)
+}
+
+/// The same for bytes that nobody knew the digest of before; false when it does not wait any more.
+pub async fn restored(tx: &mut Tx, id: LayerId, digest: &str) -> Result<bool> {
+    Ok(tx.execute(RESTORED, args![id, digest]).await? == 1)
 }
 
 /// The layer that was verified longest ago, if that was before this time.

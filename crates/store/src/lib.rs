@@ -2,6 +2,7 @@
 //!
 //! [`Store::read`] gives a [`Tx`] for looking, [`Store::begin`] one for changing. A commit that returns is on disk.
 
+pub mod backups;
 pub mod captures;
 mod changes;
 mod error;
@@ -31,6 +32,7 @@ pub mod leases;
 pub mod logs;
 pub mod relations;
 pub mod restore_points;
+pub mod restores;
 pub mod retention;
 pub mod retention_policies;
 pub mod sessions;

@@ -27,6 +27,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "ci", script: include_str!("../migrations/0014_ci.sql") },
     Migration { name: "consolidations", script: include_str!("../migrations/0015_consolidations.sql") },
     Migration { name: "templates", script: include_str!("../migrations/0016_templates.sql") },
+    Migration { name: "backups", script: include_str!("../migrations/0017_backups.sql") },
 ];
 
 const JOURNAL: &str = "

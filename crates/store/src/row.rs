@@ -113,6 +113,8 @@ column! {
     paddock_model::tenants::TenantId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
     paddock_model::groups::GroupId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
     paddock_model::api_keys::ApiKeyId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
+    paddock_model::backups::BackupId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
+    paddock_model::restores::RestoreId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
     paddock_model::emulators::EmulatorId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
     paddock_model::layers::LayerId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);
     paddock_model::layers::DiskId, Uuid, |value| Uuid::from_sqlite(value).map(Self), |value| Self(value);

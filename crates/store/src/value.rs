@@ -110,6 +110,8 @@ from! {
     paddock_model::tenants::TenantId => |id| Value::Uuid(id.0),
     paddock_model::groups::GroupId => |id| Value::Uuid(id.0),
     paddock_model::api_keys::ApiKeyId => |id| Value::Uuid(id.0),
+    paddock_model::backups::BackupId => |id| Value::Uuid(id.0),
+    paddock_model::restores::RestoreId => |id| Value::Uuid(id.0),
     paddock_model::emulators::EmulatorId => |id| Value::Uuid(id.0),
     paddock_model::layers::LayerId => |id| Value::Uuid(id.0),
     paddock_model::layers::DiskId => |id| Value::Uuid(id.0),

@@ -1,12 +1,14 @@
 //! A pool of names without bytes, with seeded faults: for tests of trouble and of scale. Never the default.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use paddock_model::drivers::disk_pools::{
-    Bytes, DiskPool, Integrity, LayerSource, Merging, PoolCapacity, PoolContents, PoolDisk, PoolLayer, Volume,
+    Bytes, DiskContent, DiskPool, Integrity, LayerSource, Merging, PoolCapacity, PoolContents, PoolDisk,
+    PoolLayer, Volume,
 };
 use paddock_model::drivers::{DriverError, DriverResult, Retry};
 use paddock_model::layers::{DiskId, LayerFacts, LayerId};
@@ -142,6 +144,40 @@ fn merge_missing(layer: LayerId) -> DriverError {
     DriverError::new(Retry::Never, "merge_missing", message)
 }
 
+/// What stands for a layer's bytes; each layer hides all that is below it.
+struct Content {
+    bytes: Vec<u8>,
+    lineage: Vec<LayerId>,
+}
+
+impl DiskContent for Content {
+    fn bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn lineage(&self) -> &[LayerId] {
+        &self.lineage
+    }
+
+    fn written(&mut self, since: Option<LayerId>) -> DriverResult<Vec<Range<u64>>> {
+        let nothing = self.bytes.is_empty() || since == self.lineage.first().copied();
+        let all = (!nothing).then_some(0..self.bytes());
+        Ok(all.into_iter().collect())
+    }
+
+    fn is_zero(&mut self, _: Range<u64>) -> DriverResult<bool> {
+        Ok(false)
+    }
+
+    fn read(&mut self, at: u64, into: &mut [u8]) -> DriverResult<()> {
+        let at = usize::try_from(at).unwrap_or(usize::MAX);
+        let found = at.checked_add(into.len()).and_then(|end| self.bytes.get(at..end));
+        let outside = || DriverError::new(Retry::Never, "outside_disk", "this is beyond the disk's end");
+        into.copy_from_slice(found.ok_or_else(outside)?);
+        Ok(())
+    }
+}
+
 fn volume(disk: DiskId) -> Volume {
     Volume(format!("simulated:{disk}"))
 }
@@ -250,18 +286,39 @@ impl DiskPool for SimulatedPool {
         Ok(LayerFacts { virtual_bytes: VIRTUAL_BYTES, allocated_bytes: found.bytes, digest })
     }
 
-    async fn receive(&self, layer: LayerId, from: Bytes<'_>, most: u64, digest: &str) -> DriverResult<()> {
+    async fn receive(
+        &self,
+        layer: LayerId,
+        from: Bytes<'_>,
+        most: u64,
+        digest: Option<&str>,
+    ) -> DriverResult<String> {
         self.faults.strike("take bytes in")?;
         let mut bytes = Vec::new();
         from.take(most.saturating_add(1)).read_to_end(&mut bytes).await.map_err(broken_off)?;
         if bytes.len() as u64 > most {
             return Err(too_large(most));
         }
-        require_digest(Some(digest), &digest_of(&bytes))?;
+        let found = digest_of(&bytes);
+        require_digest(digest, &found)?;
         let mut world = self.world();
         self.has_room(&world, i64::try_from(bytes.len()).unwrap_or(i64::MAX))?;
         world.received.insert(layer, bytes);
-        Ok(())
+        Ok(found)
+    }
+
+    async fn content(&self, layer: LayerId) -> DriverResult<Box<dyn DiskContent>> {
+        self.faults.strike("read a layer")?;
+        let world = self.world();
+        let missing =
+            || DriverError::new(Retry::Later, "layer_missing", format!("{layer} is not in the pool"));
+        let bytes = world.layers.get(&layer).ok_or_else(missing)?.content.clone();
+        let bytes = bytes.ok_or_else(|| unsealed(layer))?;
+        let mut lineage = vec![layer];
+        while let Some(below) = lineage.last().and_then(|layer| world.layers.get(layer)?.parent) {
+            lineage.push(below);
+        }
+        Ok(Box::new(Content { bytes, lineage }))
     }
 
     async fn received(&self) -> DriverResult<Vec<LayerId>> {

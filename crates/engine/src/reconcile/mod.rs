@@ -3,6 +3,7 @@
 //! A loop takes no argument and may run at any moment, twice, and after a crash at any point. It is woken by commits
 //! to the tables it watches and by time. Over a settled world it writes nothing. One replica runs them, all the others wait.
 
+pub mod backups;
 pub mod capacity;
 pub mod captures;
 pub mod consolidation;
@@ -40,6 +41,7 @@ pub use runner::{LoopStatus, Outcome, Runner, Settings, Status};
 
 /// Every loop there is.
 pub const LOOPS: &[Loop] = &[
+    backups::LOOP,
     capacity::LOOP,
     captures::LOOP,
     consolidation::LOOP,

@@ -95,6 +95,9 @@ impl Runner {
     /// Lets every loop finish its run, within the grace, and only then gives the lease back.
     pub async fn stop(mut self, grace: Duration) {
         self.stop_loops.cancel();
+        if let Some(vault) = self.account.engine.devices.as_ref().and_then(|devices| devices.vault.as_ref()) {
+            vault.close();
+        }
         let ended = async { while self.loops.join_next().await.is_some() {} };
         if tokio::time::timeout(grace, ended).await.is_err() {
             tracing::warn!("a loop did not end in time and is cut off; it goes on from what is recorded");

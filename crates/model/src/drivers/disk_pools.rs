@@ -3,6 +3,7 @@
 //! Every verb is idempotent: to ensure what is there or to remove what is gone does nothing. What a call has returned
 //! survives a power cut.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
@@ -92,6 +93,25 @@ pub enum Integrity {
     Broken(String),
 }
 
+/// What a layer and those below it hold together. Its verbs wait for files: they are for a thread that may.
+pub trait DiskContent: Send {
+    /// As large as a device believes the disk to be.
+    fn bytes(&self) -> u64;
+
+    /// The layers that it is made of, the uppermost first.
+    fn lineage(&self) -> &[LayerId];
+
+    /// Where something was written since `since`, a layer of the lineage; or at all. In order, and apart. Everywhere else it is
+    /// as that layer's own content, or zero.
+    fn written(&mut self, since: Option<LayerId>) -> DriverResult<Vec<Range<u64>>>;
+
+    /// Whether it is known without reading that there are only zeros.
+    fn is_zero(&mut self, range: Range<u64>) -> DriverResult<bool>;
+
+    /// Fills the whole buffer, which must end no later than the disk.
+    fn read(&mut self, at: u64, into: &mut [u8]) -> DriverResult<()>;
+}
+
 #[async_trait]
 pub trait DiskPool: Send + Sync + 'static {
     /// A name for people, such as `local`.
@@ -99,9 +119,18 @@ pub trait DiskPool: Send + Sync + 'static {
 
     async fn ensure_layer(&self, layer: LayerId, source: &LayerSource) -> DriverResult<LayerFacts>;
 
-    /// Takes what is to become a layer from whoever sends it: all of it, no more than `most` bytes, with this digest; or nothing.
-    /// It lies in the pool then, and is no layer yet. What was received before is replaced.
-    async fn receive(&self, layer: LayerId, from: Bytes<'_>, most: u64, digest: &str) -> DriverResult<()>;
+    /// Takes what is to become a layer from whoever sends it: all of it, no more than `most` bytes, with this digest if there
+    /// is one; or nothing. It lies in the pool then, and is no layer yet. What was received before is replaced. Returns its digest.
+    async fn receive(
+        &self,
+        layer: LayerId,
+        from: Bytes<'_>,
+        most: u64,
+        digest: Option<&str>,
+    ) -> DriverResult<String>;
+
+    /// What a device would see on a disk made of the layer.
+    async fn content(&self, layer: LayerId) -> DriverResult<Box<dyn DiskContent>>;
 
     /// What was received and has not become a layer.
     async fn received(&self) -> DriverResult<Vec<LayerId>>;

@@ -247,6 +247,7 @@ fn wire(described: Described) -> Snapshot {
         memory,
         annotation,
         kept_because,
+        backups,
     } = described;
     let size_bytes = layer.as_ref().map_or(0, |layer| layer.reach_bytes);
     Snapshot {
@@ -298,6 +299,7 @@ fn wire(described: Described) -> Snapshot {
             vehicle: boot.vehicle,
         }),
         source_volumes: source_volumes.map(|volumes| volumes.iter().map(wire_volume).collect()),
+        backups: backups.map(|backups| backups.iter().map(ToString::to_string).collect()),
         retention_score: annotation.as_ref().map(|annotation| annotation.score),
         score_breakdown: annotation.map(|annotation| annotation.breakdown.iter().map(wire_factor).collect()),
         kept_because: kept_because.map(|reasons| reasons.iter().map(|kept| kept.name().to_owned()).collect()),
@@ -312,6 +314,7 @@ fn wire(described: Described) -> Snapshot {
 fn wire_origin(origin: model::Origin) -> SnapshotOrigin {
     let (kind, emulator, job) = match origin {
         model::Origin::Import { .. } => (OriginKind::Import, None, None),
+        model::Origin::Restore { .. } => (OriginKind::Restore, None, None),
         model::Origin::Manual { emulator } => (OriginKind::Manual, Some(emulator), None),
         model::Origin::Ci { emulator, job } => (OriginKind::Ci, Some(emulator), Some(job)),
     };

@@ -262,6 +262,24 @@ impl World {
         panic!("it is {seen} and not {state}");
     }
 
+    /// Lets time pass until a backup or a restore is in this phase; none when it is gone.
+    pub async fn until_phase(&self, path: &str, phase: &str) -> Value {
+        let mut seen = Value::Null;
+        for _ in 0..1000 {
+            let answer = self.call("GET", path, None).await;
+            if answer.status == 404 && phase == "gone" {
+                return Value::Null;
+            }
+            seen = answer.expect(200).json();
+            if seen["phase"] == phase {
+                return seen;
+            }
+            self.clock.advance(Duration::from_millis(20));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("it is {seen} and not {phase}");
+    }
+
     /// A credential of a user, as if they had just signed in.
     pub async fn token_of(&self, user: &str) -> String {
         let user = UserId::parse(user).expect("a user's id");
@@ -432,6 +450,8 @@ pub fn example(path: &str) -> String {
             ("{id}", "api_keys") => format!("key_{NOTHING}"),
             ("{id}", "emulators") => format!("emu_{NOTHING}"),
             ("{id}", "retention_policies") => format!("pol_{NOTHING}"),
+            ("{podName}", "backups") => format!("backup-{NOTHING}"),
+            ("{podName}", "restores") => format!("restore-{NOTHING}"),
             ("{name}", "snapshots") => "nothing".to_owned(),
             ("{subject}", _) => format!("user:usr_{NOTHING}"),
             ("{grantId}", _) => format!("granted_viewer@emulator:emu_{NOTHING}"),

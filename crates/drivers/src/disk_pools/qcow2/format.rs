@@ -564,8 +564,78 @@ impl Entry {
     }
 }
 
-pub(super) fn entries(table: &[u8]) -> impl Iterator<Item = u64> + '_ {
+pub fn entries(table: &[u8]) -> impl Iterator<Item = u64> + '_ {
     table.chunks_exact(8).map(|bytes| bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)))
+}
+
+/// Where a part of a disk is to be found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// In the file, from here on.
+    Data {
+        offset: u64,
+    },
+    /// In a compressed cluster, of which as much is to be skipped once it is unpacked.
+    Packed {
+        offset: u64,
+        bytes: u64,
+        skip: usize,
+    },
+    Zero,
+    /// In the file below.
+    Below,
+}
+
+/// The header's name for a compression; any other is deflate.
+pub const ZSTD: u8 = 1;
+
+/// The place that an entry of a table names, or nothing.
+pub fn place(entry: u64) -> u64 {
+    entry & OFFSET_BITS
+}
+
+impl Header {
+    /// How much of the disk one L2 table is about.
+    pub fn l2_covers(&self) -> u64 {
+        self.cluster_bytes() / self.entry_bytes() * self.cluster_bytes()
+    }
+
+    /// What an L2 table says of the disk at `at`, and how far that is so.
+    pub fn part(&self, l2: &[u64], at: u64) -> (Part, u64) {
+        let cluster = self.cluster_bytes();
+        let words = if self.extended_l2() { 2 } else { 1 };
+        let number = usize::try_from(at % self.l2_covers() / cluster).unwrap_or(usize::MAX);
+        let within = at % cluster;
+        let word = |more: usize| l2.get(number.saturating_mul(words) + more).copied().unwrap_or_default();
+        let (entry, rest) = (word(0), cluster - within);
+        if entry & COMPRESSED != 0 {
+            let place_bits = 62 - (self.cluster_bits - 8);
+            let offset = entry & ((1 << place_bits) - 1);
+            let sectors = (entry & !(COPIED | COMPRESSED)) >> place_bits;
+            let bytes = (sectors + 1) * 512 - (offset & 511);
+            return (Part::Packed { offset, bytes, skip: usize::try_from(within).unwrap_or_default() }, rest);
+        }
+        let offset = place(entry);
+        if !self.extended_l2() {
+            return match offset {
+                _ if self.version > 2 && entry & ALL_ZERO != 0 => (Part::Zero, rest),
+                0 => (Part::Below, rest),
+                offset => (Part::Data { offset: offset + within }, rest),
+            };
+        }
+        let parts = word(1);
+        let (there, zeros) = (parts & 0xffff_ffff, parts >> 32);
+        let part_bytes = cluster / 32;
+        let first = within / part_bytes;
+        let kind = |part: u64| (there >> part & 1, zeros >> part & 1);
+        let same = (first..32).take_while(|part| kind(*part) == kind(first)).count() as u64;
+        let length = (first + same) * part_bytes - within;
+        match kind(first) {
+            (1, _) => (Part::Data { offset: offset + within }, length),
+            (_, 1) => (Part::Zero, length),
+            _ => (Part::Below, length),
+        }
+    }
 }
 
 /// An empty disk on top of another file: what is to be written where, into a file that is otherwise a hole.

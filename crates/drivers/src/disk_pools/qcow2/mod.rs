@@ -18,8 +18,9 @@
 
 mod arrival;
 mod clusters;
-mod contents;
+mod content;
 pub mod format;
+mod listing;
 mod merges;
 
 use std::fs::{self, File};
@@ -31,7 +32,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use paddock_model::drivers::disk_pools::{
-    Bytes, DiskPool, Integrity, LayerSource, Merging, PoolCapacity, PoolContents, Volume,
+    Bytes, DiskContent, DiskPool, Integrity, LayerSource, Merging, PoolCapacity, PoolContents, Volume,
 };
 use paddock_model::drivers::{DriverError, DriverResult, Retry};
 use paddock_model::layers::{DiskId, LayerFacts, LayerId};
@@ -173,7 +174,13 @@ impl DiskPool for Qcow2Pool {
         self.with(move |place| place.ensure_layer(layer, &source)).await
     }
 
-    async fn receive(&self, layer: LayerId, from: Bytes<'_>, most: u64, digest: &str) -> DriverResult<()> {
+    async fn receive(
+        &self,
+        layer: LayerId,
+        from: Bytes<'_>,
+        most: u64,
+        digest: Option<&str>,
+    ) -> DriverResult<String> {
         // Whenever this is given up, the arrival is dropped on one thread or another, and its file with it.
         let mut arrival = self.with(move |place| place.expect(layer)).await?;
         loop {
@@ -191,8 +198,12 @@ impl DiskPool for Qcow2Pool {
             };
             arrival = on_a_thread(added).await?;
         }
-        let digest = digest.to_owned();
-        self.with(move |place| place.arrived(layer, arrival, &digest)).await
+        let digest = digest.map(str::to_owned);
+        self.with(move |place| place.arrived(layer, arrival, digest.as_deref())).await
+    }
+
+    async fn content(&self, layer: LayerId) -> DriverResult<Box<dyn DiskContent>> {
+        self.with(move |place| place.content(layer)).await
     }
 
     async fn received(&self) -> DriverResult<Vec<LayerId>> {
@@ -405,11 +416,32 @@ impl Place {
     }
 
     /// All bytes are there.
-    fn arrived(&self, layer: LayerId, arrival: Arrival, wanted: &str) -> DriverResult<()> {
+    fn arrived(&self, layer: LayerId, arrival: Arrival, wanted: Option<&str>) -> DriverResult<String> {
         let failed = |error| io_error(&format!("keep the bytes of {layer}"), error);
         let whole = arrival.finish().map_err(failed)?;
-        require_digest(Some(wanted), &whole.digest)?;
-        whole.keep_as(&self.received_file(layer)).and_then(|()| sync_folder(&self.layers)).map_err(failed)
+        require_digest(wanted, &whole.digest)?;
+        let digest = whole.digest.clone();
+        whole.keep_as(&self.received_file(layer)).and_then(|()| sync_folder(&self.layers)).map_err(failed)?;
+        Ok(digest)
+    }
+
+    /// Opens every file of a lineage, so that what is removed meanwhile can still be read.
+    fn content(&self, layer: LayerId) -> DriverResult<Box<dyn DiskContent>> {
+        let mut lineage = Vec::new();
+        let mut next = Some(layer);
+        while let Some(layer) = next {
+            // A layer in doubt, unsealed or missing is told here.
+            self.below(layer)?;
+            let missing =
+                || DriverError::new(Retry::Later, "layer_missing", format!("{layer} is not in the pool"));
+            let (format, path) = self.layer_file(layer).ok_or_else(missing)?;
+            let file = File::open(&path).map_err(|error| io_error(&format!("read {layer}"), error))?;
+            let image = content::Image::open(file, format == Format::Qcow2)
+                .map_err(|error| io_error(&format!("read {layer}"), error))?;
+            next = image.below();
+            lineage.push((layer, image));
+        }
+        Ok(Box::new(content::Content::new(lineage)))
     }
 
     fn received(&self) -> DriverResult<Vec<LayerId>> {
