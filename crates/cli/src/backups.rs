@@ -90,13 +90,12 @@ pub struct Get {
 }
 
 #[derive(Args)]
-#[group(id = "source", required = true, multiple = false, args = ["snapshot", "emulator", "volume"])]
 pub struct Create {
     /// The snapshot to back up
-    #[arg(long)]
+    #[arg(long, required_unless_present_any = ["emulator", "volume"], conflicts_with_all = ["emulator", "volume"])]
     snapshot: Option<String>,
     /// The emulator whose disk to back up: its id (emu_…) or its name
-    #[arg(long)]
+    #[arg(long, conflicts_with = "volume")]
     emulator: Option<String>,
     /// The disk to back up (dsk_…)
     #[arg(long)]
