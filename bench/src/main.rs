@@ -20,6 +20,7 @@ mod nginx;
 mod paddock;
 mod read;
 mod relation_rows;
+mod retention;
 mod rights;
 mod snapshot_rows;
 #[path = "../../crates/model/tests/spicedb/process.rs"]
@@ -46,7 +47,7 @@ Measures Paddock against its peers, interleaved in one run.
 
 Usage: paddock-bench [--only NAME] [--rounds N] [--seconds N] [--folder DIR]
 
-  --only NAME    one of read, create, list, tree, check, idle, clone, lineage, start, warm, crowd, bridge, fanout, backup; may be given more than once [default: all]
+  --only NAME    one of read, create, list, tree, check, idle, clone, lineage, start, warm, crowd, bridge, fanout, retention, backup; may be given more than once [default: all]
   --rounds N     how often each pair is measured [default: 5]
   --seconds N    how long one measurement of a goal takes; rows without a goal take half [default: 2]
   --folder DIR   where data folders are made; must be a disk, not memory [default: /var/tmp]
@@ -70,6 +71,7 @@ const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("crowd", crowd::run),
     ("bridge", bridge::run),
     ("fanout", fanout::run),
+    ("retention", retention::run),
     ("backup", backup::run),
 ];
 

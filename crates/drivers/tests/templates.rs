@@ -199,7 +199,7 @@ async fn many_clones_resume_from_one_memory_and_are_nobody_else() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_resume_says_why_and_boots() {
-    let mut world = World::new();
+    let world = World::new();
     let mut origin = world.origin().await;
     world.adb.shell(origin.launch.address, "echo disk > /data/kept");
     let (captured, memory) = world.capture(&mut origin).await;
