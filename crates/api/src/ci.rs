@@ -13,7 +13,7 @@ use crate::snapshots::SnapshotTrust;
 /// type and ABI, can be deployed, and is trusted as far as the job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RestoreSpec {
+pub struct EmulatorRestoreSpec {
     /// Compared byte by byte, whatever it holds.
     #[schema(
         min_length = 1,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::ci::{CaptureSpec, CiSpec, EmulatorCapture, EmulatorCi, EmulatorRestore, RestoreSpec};
+use crate::ci::{CaptureSpec, CiSpec, EmulatorCapture, EmulatorCi, EmulatorRestore, EmulatorRestoreSpec};
 use crate::labels::Labels;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -329,7 +329,7 @@ pub struct EmulatorSpec {
     /// Look for what a job has captured, instead of naming a snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    pub restore: Option<RestoreSpec>,
+    pub restore: Option<EmulatorRestoreSpec>,
     /// What is captured of it when its job ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use paddock_api::ci::{CaptureSpec, CaptureWhen, CiSpec, DeleteEmulator, JobOutcome, RestoreSpec};
+use paddock_api::ci::{CaptureSpec, CaptureWhen, CiSpec, DeleteEmulator, EmulatorRestoreSpec, JobOutcome};
 use paddock_api::client::Client;
 use paddock_api::emulators::{DeviceType, EmulatorSpec, EmulatorStatus};
 use paddock_api::labels::Labels;
@@ -138,7 +138,7 @@ async fn start(wanted: Start, client: &Client, output: Output) -> Result<(), Fai
             let fallback_keys = list(wanted.fallback_keys.as_deref());
             let required = (mode == "required").then_some(true);
             let fallback_keys = (!fallback_keys.is_empty()).then_some(fallback_keys);
-            (None, Some(RestoreSpec { key, fallback_keys, required }))
+            (None, Some(EmulatorRestoreSpec { key, fallback_keys, required }))
         }
         name => (Some(name.to_owned()), None),
     };

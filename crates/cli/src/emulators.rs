@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use paddock_api::ci::{
-    CaptureSpec, CaptureWhen, DeleteEmulator, EmulatorCaptureState, EmulatorResult, JobOutcome, RestoreSpec,
+    CaptureSpec, CaptureWhen, DeleteEmulator, EmulatorCaptureState, EmulatorRestoreSpec, EmulatorResult,
+    JobOutcome,
 };
 use paddock_api::client::{self, Client};
 use paddock_api::emulators::{
@@ -369,7 +370,7 @@ async fn create(wanted: Create, client: &Client, output: Output) -> Result<(), F
         tenant_id: tenants::optional_id(tenant, client).await?,
         name: wanted.name,
         snapshot: wanted.snapshot,
-        restore: wanted.restore_key.map(|key| RestoreSpec {
+        restore: wanted.restore_key.map(|key| EmulatorRestoreSpec {
             key,
             fallback_keys: (!wanted.fallback_keys.is_empty()).then_some(wanted.fallback_keys),
             required: wanted.restore_required.then_some(true),

@@ -2,14 +2,14 @@
 
 use paddock_api::ci::{
     CaptureSpec, CaptureWhen, CiSpec, EmulatorCapture, EmulatorCaptureState, EmulatorCi, EmulatorRestore,
-    JobOutcome, RestoreHit, RestoreSpec,
+    EmulatorRestoreSpec, JobOutcome, RestoreHit,
 };
 use paddock_api::labels::Labels;
 use paddock_model::ci as model;
 
 use super::snapshots::wire_trust;
 
-pub(super) fn read_restore(spec: RestoreSpec) -> model::RestoreSpec {
+pub(super) fn read_restore(spec: EmulatorRestoreSpec) -> model::RestoreSpec {
     model::RestoreSpec {
         key: spec.key,
         fallback_keys: spec.fallback_keys.unwrap_or_default(),
@@ -18,7 +18,7 @@ pub(super) fn read_restore(spec: RestoreSpec) -> model::RestoreSpec {
 }
 
 /// What is captured goes under the key that was looked for, where no other is given.
-pub(super) fn read_capture(spec: CaptureSpec, restore: Option<&RestoreSpec>) -> model::CapturePolicy {
+pub(super) fn read_capture(spec: CaptureSpec, restore: Option<&EmulatorRestoreSpec>) -> model::CapturePolicy {
     model::CapturePolicy {
         when: match spec.when {
             CaptureWhen::Never => model::When::Never,
