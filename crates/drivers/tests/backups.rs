@@ -214,7 +214,7 @@ async fn the_stock_restic_checks_and_restores_what_we_have_written() {
         assert!(target.join("snapshot.json").exists());
     }
 
-    world.repositories.forget(world.tenant, "backup-a").await.expect("forgotten");
+    world.repositories.forget(world.tenant, "backup-a", true).await.expect("forgotten");
     world.repositories.prune(world.tenant).await.expect("pruned");
     let checked = world.restic(&["check", "--read-data"]);
     assert!(checked.contains("no errors were found"), "{checked}");
@@ -286,7 +286,7 @@ async fn backups_in_an_s3_store_are_the_same() {
     let top = world.above(base, CHANGES).await;
     let (second, _) = world.store("backup-b", top, vec![known(base, &first)]).await;
     assert_eq!(world.restore(&first).await.expect("restored"), world.truth(base));
-    world.repositories.forget(world.tenant, "backup-a").await.expect("forgotten");
+    world.repositories.forget(world.tenant, "backup-a", true).await.expect("forgotten");
     world.repositories.prune(world.tenant).await.expect("pruned");
     assert_eq!(world.restore(&second).await.expect("restored"), world.truth(top));
     assert_eq!(world.repositories.list(world.tenant).await.expect("listed"), ["backup-b"]);

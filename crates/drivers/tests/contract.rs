@@ -215,7 +215,7 @@ async fn what_is_received_becomes_a_layer_and_nothing_else_stays(world: Pool) {
     tokio::time::timeout(Duration::from_millis(100), given_up).await.expect_err("it is silent");
     assert_eq!(world.pool.received().await.expect("listed"), [] as [LayerId; 0]);
     assert_eq!(world.used_bytes().await, 0);
-    let source = LayerSource::Received { digest: digest.clone() };
+    let source = LayerSource::Received { digest: digest.clone(), disk: false };
     assert_eq!(world.pool.ensure_layer(id, &source).await.expect_err("nothing").code, "not_received");
 
     receive(&bytes, 1 << 30, &digest).await.expect("received");

@@ -148,6 +148,29 @@ async fn a_raw_disk_becomes_a_layer_and_takes_no_room_for_its_holes() {
     assert_eq!(world.pool.list().await.expect("listed").disks[0].on, below);
 }
 
+/// A device may write to the beginning of its disk what it likes: to bring that back makes no other kind of file of it.
+#[tokio::test]
+async fn what_a_device_saw_is_a_disk_whatever_it_begins_with() {
+    let world = World::new();
+    let image = fs::read(world.image("within", &[])).expect("an image");
+    for beginning in [&image[..], b"LUKS\xba\xbe", b"PK\x03\x04", b"QFI\xfb"] {
+        let (id, mut bytes) = (layer(), vec![0; 1 << 20]);
+        bytes[..beginning.len()].copy_from_slice(beginning);
+        let digest = world.pool.receive(id, &mut &bytes[..], 1 << 30, None).await.expect("received");
+
+        let source = LayerSource::Received { digest, disk: true };
+        let facts = world.pool.ensure_layer(id, &source).await.expect("taken");
+        let volume = world.pool.ensure_disk(disk(), id).await.expect("made");
+
+        assert_eq!(facts.virtual_bytes, 1 << 20);
+        let path = world.path("expected.img");
+        fs::write(&path, &bytes).expect("written");
+        let mut compare = Command::new("qemu-img");
+        compare.args(["compare", "-f", "qcow2", "-F", "raw", &volume.0]).arg(&path);
+        assert!(compare.output().expect("qemu-img").status.success());
+    }
+}
+
 #[tokio::test]
 async fn images_of_every_plain_kind_are_taken() {
     let world = World::new();

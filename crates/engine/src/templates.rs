@@ -59,7 +59,8 @@ pub(crate) async fn take(engine: &Engine, tx: &mut Tx, snapshot: &Slug, missing:
         Some(why) => failed(engine, &template, "memory_missing", why),
         None => Template { state: TemplateState::Taken, due_at: Some(engine.now()), ..template },
     };
-    Ok(templates::update(tx, &after).await?)
+    templates::update(tx, &after).await?;
+    Ok(())
 }
 
 /// It is of no use for this reason; the loop removes what is left of it.
@@ -78,10 +79,7 @@ pub(crate) fn failed(engine: &Engine, template: &Template, code: &str, message: 
 
 /// Its snapshot goes, or its disk never came to be.
 pub(crate) async fn let_go(engine: &Engine, tx: &mut Tx, snapshot: &Slug) -> Result<()> {
-    let Some(template) = templates::of_snapshot(tx, snapshot).await? else { return Ok(()) };
-    let removing =
-        Template { state: TemplateState::Removing, due_at: Some(engine.now()), failures: 0, ..template };
-    Ok(templates::update(tx, &removing).await?)
+    Ok(templates::let_go(tx, snapshot, engine.now()).await?)
 }
 
 /// A clone is to resume from it once more. It stays usable until that fails.
@@ -101,7 +99,8 @@ pub(crate) async fn prove_again(
         due_at: Some(now),
         ..template
     };
-    Ok(templates::update(tx, &again).await?)
+    templates::update(tx, &again).await?;
+    Ok(())
 }
 
 /// Whether it is known what has become of a snapshot's memory.

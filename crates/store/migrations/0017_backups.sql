@@ -35,6 +35,8 @@ CREATE INDEX backups_by_layer ON backups (layer);
 CREATE INDEX backups_by_held_layer ON backups (held_layer) WHERE held_layer IS NOT NULL;
 CREATE INDEX backups_by_snapshot ON backups (source_snapshot) WHERE source_snapshot IS NOT NULL;
 CREATE INDEX backups_due ON backups (due_at) WHERE phase IN ('queued', 'running', 'deleting');
+CREATE INDEX backups_queued ON backups (due_at) WHERE phase = 'queued';
+CREATE INDEX backups_under_way ON backups (due_at) WHERE phase IN ('running', 'deleting');
 CREATE INDEX backups_expiring ON backups (expires_at) WHERE expires_at IS NOT NULL;
 
 -- Backups on their way to becoming snapshots again, and what became of that.
@@ -60,6 +62,7 @@ CREATE TABLE restores (
 );
 CREATE INDEX restores_by_tenant ON restores (tenant, id);
 CREATE INDEX restores_by_backup ON restores (backup);
+CREATE INDEX restores_by_layer ON restores (layer);
 CREATE INDEX restores_due ON restores (due_at) WHERE phase IN ('queued', 'running');
 
 -- Repositories in which something was forgotten that is still to be removed.

@@ -23,10 +23,15 @@ const FIND: &str = "
         error, failures, due_at, started_at, completed_at, expires_at, created_at, updated_at, generation FROM backups WHERE id = $1";
 
 /// Those with which something is to be done by now, the longest overdue first.
-const DUE: &str = "
+const UNDER_WAY: &str = "
     SELECT id, tenant, owner, source, layer, held_layer, heritage, labels, phase, bytes_done, bytes_total, location, stored, checksum, disk_bytes, added_bytes,
         error, failures, due_at, started_at, completed_at, expires_at, created_at, updated_at, generation FROM backups
-    WHERE phase IN ('queued', 'running', 'deleting') AND due_at <= $1 ORDER BY due_at LIMIT $2";
+    WHERE phase IN ('running', 'deleting') AND due_at <= $1 ORDER BY due_at LIMIT $2";
+
+const QUEUED: &str = "
+    SELECT id, tenant, owner, source, layer, held_layer, heritage, labels, phase, bytes_done, bytes_total, location, stored, checksum, disk_bytes, added_bytes,
+        error, failures, due_at, started_at, completed_at, expires_at, created_at, updated_at, generation FROM backups
+    WHERE phase = 'queued' AND due_at <= $1 ORDER BY due_at LIMIT $2";
 
 const NEXT_DUE: &str = "
     SELECT due_at FROM backups WHERE phase IN ('queued', 'running', 'deleting') ORDER BY due_at LIMIT 1";
@@ -119,8 +124,9 @@ pub async fn find_any_to_change(tx: &mut Tx, id: BackupId) -> Result<Option<Back
     tx.row_to_change(FIND, args![id]).await
 }
 
-pub async fn due(tx: &mut Tx, now: Timestamp, most: i64) -> Result<Vec<Backup>> {
-    tx.rows(DUE, args![now, most]).await
+/// Those that wait, or those that have begun or are to go.
+pub async fn due(tx: &mut Tx, now: Timestamp, queued: bool, most: i64) -> Result<Vec<Backup>> {
+    tx.rows(if queued { QUEUED } else { UNDER_WAY }, args![now, most]).await
 }
 
 pub async fn next_due(tx: &mut Tx) -> Result<Option<Timestamp>> {

@@ -2,6 +2,7 @@
 
 use paddock_model::Timestamp;
 use paddock_model::backups::{BackupId, OwnedScope};
+use paddock_model::layers::LayerId;
 use paddock_model::page::{Page, PageRequest};
 use paddock_model::restores::{Restore, RestoreFilter, RestoreId, RestorePhase};
 use paddock_model::slug::Slug;
@@ -32,6 +33,9 @@ const NEXT_DUE: &str = "
 
 const OF_BACKUP: &str = "
     SELECT id FROM restores WHERE backup = $1 AND phase IN ('queued', 'running') ORDER BY id LIMIT $2";
+
+const OF_LAYER: &str = "
+    SELECT id FROM restores WHERE layer = $1";
 
 const INSERT: &str = "
     INSERT INTO restores (id, tenant, owner, backup, snapshot, layer, phase, bytes_done, bytes_total, error, failures, due_at, started_at, completed_at,
@@ -102,6 +106,11 @@ pub async fn under_way(tx: &mut Tx, backup: BackupId, most: i64) -> Result<Vec<R
 pub async fn of_tenant(tx: &mut Tx, tenant: TenantId) -> Result<Vec<RestoreId>> {
     let rows: Vec<(RestoreId,)> = tx.rows(OF_TENANT, args![tenant]).await?;
     Ok(rows.into_iter().map(|(id,)| id).collect())
+}
+
+/// Whether the bytes of a layer come from a backup.
+pub async fn has_layer(tx: &mut Tx, layer: LayerId) -> Result<bool> {
+    Ok(tx.row::<(RestoreId,)>(OF_LAYER, args![layer]).await?.is_some())
 }
 
 pub async fn insert(tx: &mut Tx, restore: &Restore) -> Result<()> {

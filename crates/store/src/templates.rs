@@ -39,7 +39,11 @@ const UPDATE: &str = "
     UPDATE templates SET state = $2, fingerprint = $3, allocated_bytes = $4, proved_at = $5, resume_ms = $6, reason_code = $7,
         reason_message = $8, emulator = $9, disk = $10, slot = $11, identity = $12, started_at = $13, deadline_at = $14, due_at = $15,
         failures = $16
-    WHERE id = $1";
+    WHERE id = $1 AND state <> 'removing'";
+
+/// Whatever else somebody is about to write: what is to go comes back under no name.
+const LET_GO: &str = "
+    UPDATE templates SET state = 'removing', due_at = $2, failures = 0 WHERE snapshot = $1 AND state <> 'removing'";
 
 const DELETE: &str = "
     DELETE FROM templates WHERE id = $1";
@@ -122,8 +126,8 @@ pub async fn insert(tx: &mut Tx, template: &Template) -> Result<()> {
     tx.execute_one(INSERT, args).await
 }
 
-/// As it stands now; only one replica runs the loops, so nobody else changes what is not settled.
-pub async fn update(tx: &mut Tx, template: &Template) -> Result<()> {
+/// As it stands now; false if it is to go meanwhile, which nothing changes any more.
+pub async fn update(tx: &mut Tx, template: &Template) -> Result<bool> {
     let trial = template.trial.as_ref();
     let args = args![
         template.id,
@@ -143,7 +147,11 @@ pub async fn update(tx: &mut Tx, template: &Template) -> Result<()> {
         template.due_at,
         template.failures
     ];
-    tx.execute_one(UPDATE, args).await
+    Ok(tx.execute(UPDATE, args).await? > 0)
+}
+
+pub async fn let_go(tx: &mut Tx, snapshot: &Slug, now: Timestamp) -> Result<()> {
+    tx.execute(LET_GO, args![snapshot, now]).await.map(drop)
 }
 
 pub async fn delete(tx: &mut Tx, id: TemplateId) -> Result<()> {

@@ -18,6 +18,7 @@ use paddock_model::ports::{Random, SeededRandom};
 use paddock_model::scopes::Scope;
 use paddock_model::slug::Slug;
 use paddock_model::snapshots::{Origin, Snapshot, SnapshotState};
+use paddock_model::templates::{TemplateId, TemplateState};
 use paddock_model::tenants::{Tenant, TenantFilter, TenantId, TenantSpec};
 use paddock_model::trust::Trust;
 use uuid::Uuid;
@@ -27,6 +28,7 @@ use crate::layers::{LayerState, NewLayer};
 use crate::leases::Lease;
 use crate::relations::Change;
 use crate::restore_points::{self, Fit};
+use crate::templates::{self, Template};
 use crate::value::Value;
 use crate::{
     Error, Location, Store, args, audit, idempotency_keys, layers, leases, relations, snapshots, tenants,
@@ -1037,5 +1039,40 @@ async fn a_look_for_what_a_job_left_is_indexed() {
         let by_covering = by.replace("INDEX", "COVERING INDEX");
         let indexed = steps.iter().any(|step| step.contains(&by) || step.contains(&by_covering));
         assert!(indexed, "{look}: {steps:#?}");
+    }
+}
+
+/// Whoever works on memory that is to go meanwhile does not bring it back under its name, which somebody else may use by then.
+#[tokio::test]
+async fn memory_that_is_to_go_stays_so() {
+    for store in Databases::new().await.open().await {
+        let now = Timestamp::from_second(1_800_000_000).expect("a time");
+        let name = Slug::parse("warm").expect("a name");
+        let template = Template {
+            id: TemplateId(Uuid::from_u128(1)),
+            snapshot: name.clone(),
+            state: TemplateState::Made,
+            fingerprint: None,
+            allocated_bytes: 0,
+            proved_at: None,
+            resume_ms: None,
+            reason: None,
+            trial: None,
+            deadline_at: now,
+            due_at: None,
+            failures: 0,
+            created_at: now,
+        };
+        let mut tx = store.begin().await.expect("a transaction");
+        templates::insert(&mut tx, &template).await.expect("wanted");
+        assert!(templates::update(&mut tx, &template).await.expect("made"));
+        templates::let_go(&mut tx, &name, now).await.expect("let go");
+        let ready = Template { state: TemplateState::Ready, ..template };
+
+        assert!(!templates::update(&mut tx, &ready).await.expect("too late"));
+
+        assert_eq!(templates::of_snapshot(&mut tx, &name).await.expect("looked"), None);
+        let due = templates::due(&mut tx, now, 10).await.expect("looked");
+        assert_eq!(due.iter().map(|found| found.state).collect::<Vec<_>>(), [TemplateState::Removing]);
     }
 }

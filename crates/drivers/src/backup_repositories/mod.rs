@@ -131,6 +131,13 @@ impl ResticRepositories {
     }
 }
 
+fn missing(tenant: TenantId) -> DriverError {
+    let message = format!(
+        "the repository of {tenant} is not where it was; is its disk mounted, is the bucket the same?"
+    );
+    DriverError::new(Retry::Later, "repository_missing", message)
+}
+
 /// The password of a tenant's repository; one is made for a repository that is yet to be.
 fn password(keys: &std::path::Path, tenant: TenantId, objects: &dyn Objects) -> DriverResult<String> {
     let path = keys.join(tenant.to_string());
@@ -170,6 +177,10 @@ impl BackupRepositories for ResticRepositories {
         content: Box<dyn DiskContent>,
         progress: Arc<Progress>,
     ) -> DriverResult<StoredBackup> {
+        // A second one in its place would be gone as soon as the first is back.
+        if !order.known.is_empty() && !self.exists(order.tenant).await? {
+            return Err(missing(order.tenant));
+        }
         let tenancy = self.tenancy(order.tenant);
         let repository = self.repository(&tenancy, order.tenant).await?;
         let turn = tenancy.turn.clone().read_owned().await;
@@ -211,7 +222,7 @@ impl BackupRepositories for ResticRepositories {
         });
         match bytes.await {
             Ok(bytes) => {
-                let content = Arriving { pieces: arriving, piece: Vec::new(), at: 0 };
+                let content = Arriving { pieces: arriving, piece: Vec::new(), at: 0, left: bytes };
                 Ok(Fetched { bytes, content: Box::new(content), failure })
             }
             Err(_) => {
@@ -224,9 +235,10 @@ impl BackupRepositories for ResticRepositories {
         }
     }
 
-    async fn forget(&self, tenant: TenantId, name: &str) -> DriverResult<()> {
+    async fn forget(&self, tenant: TenantId, name: &str, stored: bool) -> DriverResult<()> {
         if !self.exists(tenant).await? {
-            return Ok(());
+            // To forget it now would leave its bytes there for good, once they are back.
+            return if stored { Err(missing(tenant)) } else { Ok(()) };
         }
         let tenancy = self.tenancy(tenant);
         let repository = self.repository(&tenancy, tenant).await?;
@@ -267,6 +279,8 @@ struct Arriving {
     pieces: mpsc::Receiver<io::Result<Vec<u8>>>,
     piece: Vec<u8>,
     at: usize,
+    /// Of the disk. Where the stream ends before it, whoever made it has ended before it, too.
+    left: u64,
 }
 
 impl AsyncRead for Arriving {
@@ -277,6 +291,7 @@ impl AsyncRead for Arriving {
     ) -> Poll<io::Result<()>> {
         while self.at == self.piece.len() {
             match std::task::ready!(self.pieces.poll_recv(context)) {
+                None if self.left > 0 => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
                 None => return Poll::Ready(Ok(())),
                 Some(piece) => (self.piece, self.at) = (piece?, 0),
             }
@@ -284,6 +299,7 @@ impl AsyncRead for Arriving {
         let length = buffer.remaining().min(self.piece.len() - self.at);
         buffer.put_slice(&self.piece[self.at..self.at + length]);
         self.at += length;
+        self.left = self.left.saturating_sub(length as u64);
         Poll::Ready(Ok(()))
     }
 }

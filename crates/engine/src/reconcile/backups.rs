@@ -57,11 +57,14 @@ async fn run(engine: &Engine) -> Result<Report, Trouble> {
     for id in backups::expired(&mut engine.store.read().await?, now, A_RUN).await? {
         changed += u64::from(expire(engine, id).await?);
     }
-    for backup in backups::due(&mut engine.store.read().await?, now, A_RUN).await? {
-        changed += u64::from(attend(engine, devices, vault, backup).await?);
-    }
+    // Somebody waits for a restore, nobody for a backup; and what is under way comes before what waits.
     for restore in restores::due(&mut engine.store.read().await?, now, A_RUN).await? {
         changed += u64::from(attend_restore(engine, devices, vault, restore).await?);
+    }
+    for queued in [false, true] {
+        for backup in backups::due(&mut engine.store.read().await?, now, queued, A_RUN).await? {
+            changed += u64::from(attend(engine, devices, vault, backup).await?);
+        }
     }
     for prune in backups::prunes(&mut engine.store.read().await?, now, A_RUN).await? {
         changed += u64::from(begin_prune(engine, vault, prune));
@@ -104,7 +107,7 @@ async fn attend(engine: &Engine, devices: &Arc<Devices>, vault: &Arc<Vault>, bac
             job.progress.cancel();
             Ok(false)
         }
-        (BackupPhase::Deleting, None) => forget(engine, vault, &backup).await,
+        (BackupPhase::Deleting, None) => Ok(begin_forgetting(engine, vault, backup)),
         (BackupPhase::Running, Some(_)) => {
             let (done, total) = look_after(engine, vault, backup.id.0);
             let after = changed(&backup, engine.now(), |after| {
@@ -286,9 +289,25 @@ async fn fail(engine: &Engine, backup: &Backup, error: JobError) -> Result<bool>
 }
 
 /// First the repository forgets it, then we do; what it took is pruned afterwards.
+/// In a task of its own: a store that is far away may take its time.
+fn begin_forgetting(engine: &Engine, vault: &Arc<Vault>, backup: Backup) -> bool {
+    let Some(_progress) = vault.begin(backup.id.0, engine.now()) else { return false };
+    let (engine, vault) = (engine.clone(), vault.clone());
+    tokio::spawn(async move {
+        let forgotten = forget(&engine, &vault, &backup).await;
+        vault.jobs().remove(&backup.id.0);
+        if let Err(error) = forgotten {
+            tracing::warn!(backup = %backup.id, %error, "that a backup is gone could not be recorded; it is done again");
+        }
+    });
+    true
+}
+
 async fn forget(engine: &Engine, vault: &Vault, backup: &Backup) -> Result<bool> {
+    let stored = backup.stored.is_some();
+    let forgotten = vault.repositories.forget(backup.tenant, &backup.id.to_string(), stored).await;
     let now = engine.now();
-    if let Err(error) = vault.repositories.forget(backup.tenant, &backup.id.to_string()).await {
+    if let Err(error) = forgotten {
         tracing::warn!(backup = %backup.id, %error, "a backup cannot be forgotten yet");
         let failures = backup.failures + 1;
         let pause = delay(error.retry, u32::try_from(failures).unwrap_or(u32::MAX), LOOP.every);
@@ -463,7 +482,10 @@ async fn finish_restore(
         Err(error) if is_interruption(&error) => {
             wanted_restores::changed(&restore, now, |after| after.due_at = now + INTERRUPTED)
         }
-        Err(error) if error.retry == Retry::Never || restore.failures >= TRIES => {
+        // To try again would fill the pool again, and halt devices.
+        Err(error)
+            if error.retry == Retry::Never || error.code == "no_space" || restore.failures >= TRIES =>
+        {
             tracing::error!(%restore.id, %error, "a restore has failed");
             let error = JobError::new(error.code, error.message);
             return fail_restore(engine, &restore, error).await.map(drop);

@@ -6,7 +6,7 @@ use paddock_model::drivers::Retry;
 use paddock_model::drivers::disk_pools::LayerSource;
 use paddock_model::snapshots::SnapshotState;
 use paddock_store::layers::{Layer, LayerState};
-use paddock_store::{layers, snapshots};
+use paddock_store::{layers, restores, snapshots};
 
 use super::{Loop, Report, Trouble};
 use crate::Engine;
@@ -48,20 +48,21 @@ async fn run(engine: &Engine) -> Result<Report, Trouble> {
     }
 }
 
-fn source(layer: &Layer) -> LayerSource {
+fn source(layer: &Layer, disk: bool) -> LayerSource {
     let Layer { source, folder, expected, .. } = layer.clone();
     match (source, folder) {
         (Some(path), Some(folder)) => {
             LayerSource::Beneath { folder: folder.into(), path: path.into(), digest: expected }
         }
         (Some(path), None) => LayerSource::File(path.into()),
-        (None, _) => LayerSource::Received { digest: expected.unwrap_or_default() },
+        (None, _) => LayerSource::Received { digest: expected.unwrap_or_default(), disk },
     }
 }
 
 async fn import(engine: &Engine, layer: &Layer) -> Result<(), Trouble> {
     let devices = engine.devices()?;
-    let outcome = devices.pool.ensure_layer(layer.id, &source(layer)).await;
+    let disk = restores::has_layer(&mut engine.store.read().await?, layer.id).await?;
+    let outcome = devices.pool.ensure_layer(layer.id, &source(layer, disk)).await;
     if outcome.as_ref().is_err_and(|error| error.retry == Retry::Never && error.code != "not_received") {
         devices.pool.discard(layer.id).await?;
     }

@@ -39,8 +39,11 @@ pub const LOOP: Loop = Loop {
     run: |engine| Box::pin(run(engine)),
 };
 
-const A_RUN: i64 = 100;
+/// Few: one may take a minute, and what has waited for its turn is looked at in the next run.
+const A_RUN: i64 = 4;
 const AT_ONCE: usize = 2;
+/// How often it is looked whether a snapshot that is being deleted stays after all.
+const REVIVED: Duration = Duration::from_secs(10);
 /// How often a clone that resumes is looked at.
 const LOOKED_AT: Duration = Duration::from_millis(100);
 
@@ -89,8 +92,8 @@ async fn attend(engine: &Engine, devices: &Devices, template: Template) -> Resul
         (TemplateState::Ready | TemplateState::Failed | TemplateState::Removing, _) => {
             clear(engine, devices, &template).await
         }
-        // Whoever purges the snapshot says what becomes of it.
-        (_, None) => Ok(Some(Template { due_at: None, ..template.clone() })),
+        // Whoever purges the snapshot says what becomes of it; but it may be promoted before that.
+        (_, None) => Ok(Some(Template { due_at: Some(engine.now() + REVIVED), ..template.clone() })),
         (TemplateState::Wanted, Some(_)) => Ok(Some(Template { due_at: None, ..template.clone() })),
         (TemplateState::Taken, Some(_)) => make(engine, devices, &template).await,
         (TemplateState::Made, Some(snapshot)) => begin(engine, devices, &template, snapshot).await,
@@ -134,6 +137,7 @@ async fn make(engine: &Engine, devices: &Devices, template: &Template) -> Result
         state: TemplateState::Made,
         fingerprint: Some(facts.fingerprint),
         allocated_bytes: facts.allocated_bytes,
+        deadline_at: engine.now() + devices.settings.capture_deadline,
         due_at: Some(engine.now()),
         failures: 0,
         ..template.clone()
@@ -187,7 +191,7 @@ async fn begin(
     let trial = Trial {
         emulator,
         disk: disk.id,
-        slot: take_slot(&mut tx, devices).await?,
+        slot: take_slot(&mut tx, devices).await.map_err(without_address)?,
         identity: draw_identity(engine, &IdentityMode::Regenerate, snapshot.image.device_type),
         started_at: now,
     };
@@ -195,13 +199,24 @@ async fn begin(
     let proving = Template {
         state: TemplateState::Proving,
         trial: Some(trial),
+        // Others may have had their turn before.
+        deadline_at: now + devices.settings.boot_deadline,
         due_at: Some(now),
         failures: 0,
         ..template.clone()
     };
-    templates::update(&mut tx, &proving).await?;
-    engine.commit(tx).await?;
+    if templates::update(&mut tx, &proving).await? {
+        engine.commit(tx).await?;
+    }
     Ok(None)
+}
+
+/// One that has to wait keeps no other from its turn.
+fn without_address(error: Error) -> Hitch {
+    match error.code.as_ref() {
+        "no_address" => DriverError::new(Retry::Soon, "no_address", "No address is free for a clone.").into(),
+        _ => error.into(),
+    }
 }
 
 async fn prove(
@@ -274,7 +289,10 @@ async fn clear(engine: &Engine, devices: &Devices, template: &Template) -> Resul
         let bytes = if template.state == TemplateState::Ready { template.allocated_bytes } else { 0 };
         let cleared =
             Template { trial: None, due_at: None, failures: 0, allocated_bytes: bytes, ..template.clone() };
-        templates::update(&mut tx, &cleared).await?;
+        // The next look finds that it is to go, and everything once more.
+        if !templates::update(&mut tx, &cleared).await? {
+            return Ok(None);
+        }
     }
     engine.commit(tx).await?;
     Ok(None)

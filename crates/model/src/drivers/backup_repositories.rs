@@ -131,8 +131,9 @@ pub trait BackupRepositories: Send + Sync + 'static {
         progress: Arc<Progress>,
     ) -> DriverResult<Fetched>;
 
-    /// Forgets what was stored under a name; its pieces go with the next prune.
-    async fn forget(&self, tenant: TenantId, name: &str) -> DriverResult<()>;
+    /// Forgets what was stored under a name; its pieces go with the next prune. Where something is known to be stored and the
+    /// repository is not there, it has to come back first.
+    async fn forget(&self, tenant: TenantId, name: &str, stored: bool) -> DriverResult<()>;
 
     /// Removes what no backup needs, and says how many bytes that gave back. Refused while somebody else is at work in it.
     async fn prune(&self, tenant: TenantId) -> DriverResult<u64>;

@@ -20,8 +20,9 @@ pub enum LayerSource {
     /// A disk image that somebody has named: `path`, which is found below `folder` and nowhere else, whatever links lie there.
     /// It is copied, and must have the digest if there is one.
     Beneath { folder: PathBuf, path: PathBuf, digest: Option<String> },
-    /// What `receive` has taken, with the digest that it had then.
-    Received { digest: String },
+    /// What `receive` has taken, with the digest that it had then. A `disk` is what a device saw, byte by byte: whatever a device has
+    /// written to its beginning, it is no file of another kind.
+    Received { digest: String, disk: bool },
 }
 
 /// Bytes on their way in.

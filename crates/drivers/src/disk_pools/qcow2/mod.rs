@@ -347,7 +347,7 @@ impl Place {
             LayerSource::Beneath { folder, path, digest } => {
                 (open_beneath(folder, path)?, path, digest.as_deref())
             }
-            LayerSource::Received { digest } => return self.take_received(layer, digest),
+            LayerSource::Received { digest, disk } => return self.take_received(layer, digest, *disk),
         };
         let prepared = self.prepared(&self.layers, &layer.to_string());
         self.import(layer, &original, &name.display().to_string(), digest, &prepared)
@@ -372,7 +372,7 @@ impl Place {
         let copy = copy.map_err(failed)?;
         let digest = copy_with_digest(original, &copy).map_err(failed)?;
         require_digest(wanted, &digest)?;
-        self.admit(layer, &copy, name, digest, prepared)
+        self.admit(layer, &copy, name, digest, prepared, judge)
     }
 
     /// A file that nobody else can change becomes a layer, if it can be one.
@@ -383,6 +383,7 @@ impl Place {
         name: &str,
         digest: String,
         prepared: &Path,
+        judge: fn(&File) -> io::Result<Result<(Format, u64), Fault>>,
     ) -> DriverResult<LayerFacts> {
         let failed = |error| io_error(&format!("take {name} into the pool"), error);
         let (format, virtual_bytes) = judge(file).map_err(failed)?.map_err(|fault| refused(name, &fault))?;
@@ -400,10 +401,13 @@ impl Place {
         Ok(record.facts(&found))
     }
 
-    fn take_received(&self, layer: LayerId, digest: &str) -> DriverResult<LayerFacts> {
+    fn take_received(&self, layer: LayerId, digest: &str, disk: bool) -> DriverResult<LayerFacts> {
         let path = self.received_file(layer);
         match File::open(&path) {
-            Ok(file) => self.admit(layer, &file, "what was sent", digest.to_owned(), &path),
+            Ok(file) => {
+                let judge = if disk { judge_raw } else { judge };
+                self.admit(layer, &file, "what was sent", digest.to_owned(), &path, judge)
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(not_received(layer)),
             Err(error) => Err(io_error(&format!("take {layer} into the pool"), error)),
         }
@@ -980,6 +984,12 @@ fn judge(file: &File) -> io::Result<Result<(Format, u64), Fault>> {
     if let Some((_, kind)) = OTHER_FORMATS.iter().find(|(magic, _)| beginning.starts_with(magic)) {
         return Ok(Err(Fault(format!("it is {kind}; qcow2 and raw disks are taken"))));
     }
+    judge_raw(file)
+}
+
+/// What is known to be a disk may begin with anything.
+fn judge_raw(file: &File) -> io::Result<Result<(Format, u64), Fault>> {
+    let length = file.metadata()?.len();
     if length == 0 || !length.is_multiple_of(512) || length > format::LARGEST {
         return Ok(Err(Fault(format!("a raw disk of {length} bytes is not possible"))));
     }
