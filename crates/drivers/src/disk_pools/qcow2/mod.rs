@@ -383,7 +383,7 @@ impl Place {
         name: &str,
         digest: String,
         prepared: &Path,
-        judge: fn(&File) -> io::Result<Result<(Format, u64), Fault>>,
+        judge: fn(&File) -> io::Result<Judged>,
     ) -> DriverResult<LayerFacts> {
         let failed = |error| io_error(&format!("take {name} into the pool"), error);
         let (format, virtual_bytes) = judge(file).map_err(failed)?.map_err(|fault| refused(name, &fault))?;
@@ -973,8 +973,11 @@ const OTHER_FORMATS: &[(&[u8], &str)] = &[
     (b"\x3a\xff\x26\xed", "an Android sparse image, which `simg2img` unpacks"),
 ];
 
+/// What kind of file it is and how large the disk in it, or why it cannot be one.
+type Judged = Result<(Format, u64), Fault>;
+
 /// What a file from outside is, or why it cannot be a layer.
-fn judge(file: &File) -> io::Result<Result<(Format, u64), Fault>> {
+fn judge(file: &File) -> io::Result<Judged> {
     let (beginning, length) = (read_beginning(file)?, file.metadata()?.len());
     if format::is_qcow2(&beginning) {
         let header = Header::read(&beginning);
@@ -988,7 +991,7 @@ fn judge(file: &File) -> io::Result<Result<(Format, u64), Fault>> {
 }
 
 /// What is known to be a disk may begin with anything.
-fn judge_raw(file: &File) -> io::Result<Result<(Format, u64), Fault>> {
+fn judge_raw(file: &File) -> io::Result<Judged> {
     let length = file.metadata()?.len();
     if length == 0 || !length.is_multiple_of(512) || length > format::LARGEST {
         return Ok(Err(Fault(format!("a raw disk of {length} bytes is not possible"))));
