@@ -213,7 +213,7 @@ async fn begin(
 
 /// One that has to wait keeps no other from its turn.
 fn without_address(error: Error) -> Hitch {
-    match error.code.as_ref() {
+    match error.code {
         "no_address" => DriverError::new(Retry::Soon, "no_address", "No address is free for a clone.").into(),
         _ => error.into(),
     }
