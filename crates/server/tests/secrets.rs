@@ -852,7 +852,12 @@ const NAMED_LIKE_SECRETS: &[(&str, &str)] = &[
     ("Event", "credentialId"),
     ("PermissionSummary", "credential"),
     ("Whoami", "credential"),
+    // The name under which jobs leave captures and look for them.
+    ("EmulatorCapture", "key"),
+    ("EmulatorRestore", "key"),
+    ("SnapshotOrigin", "key"),
     // What has happened, for programs.
+    ("TransferError", "code"),
     ("CheckError", "code"),
     ("StatusReason", "code"),
     ("AdbEndpoint", "webSocketUrl"),
