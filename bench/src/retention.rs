@@ -61,10 +61,7 @@ fn look(forest: &Forest) -> Result<f64> {
     let chosen = relieve(forest, &judgement, i64::MAX);
     let took = begun.elapsed();
     let released = judgement.released().count();
-    ensure!(
-        scores.len() == forest.snapshots.len() && released > 0 && chosen.len() >= released,
-        "no verdicts"
-    );
+    ensure!(scores.len() == forest.snapshots.len() && released > 0 && !chosen.is_empty(), "no verdicts");
     Ok(took.as_secs_f64())
 }
 

@@ -21,7 +21,11 @@ type Connection = TokioIo<Pin<Box<TimeoutStream<TcpStream>>>>;
 /// A client's side, as an upgrade leaves it.
 pub fn of_client(upgraded: Upgraded) -> Box<dyn ByteStream> {
     match downcast::<Connection>(upgraded) {
-        Ok(parts) => Box::new(Plain { connection: parts.io.into_inner(), early: parts.read_buf }),
+        Ok(parts) => {
+            // A part of a buffer, even an empty one, keeps all of it.
+            let early = Bytes::copy_from_slice(&parts.read_buf);
+            Box::new(Plain { connection: parts.io.into_inner(), early })
+        }
         Err(upgraded) => Box::new(Wrapped(TokioIo::new(upgraded))),
     }
 }

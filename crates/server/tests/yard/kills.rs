@@ -249,7 +249,7 @@ impl<'a> World<'a> {
             if self.watch(answer, until).await.is_some() {
                 self.kills.disarm();
                 // It may have taken its last step this moment.
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                tokio::time::sleep(Duration::from_millis(300)).await;
                 if !self.is_dead() {
                     return (answer.clone(), false);
                 }
