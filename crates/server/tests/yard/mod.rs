@@ -244,11 +244,21 @@ impl Adb {
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
     }
 
-    /// A connection of an earlier start of the device is of no use any more.
+    /// A connection of an earlier start of the device is of no use any more; and one that is there is of use only once the device has
+    /// answered on it, which on a busy machine may take a while or be missed.
     pub fn connect(&self, device: &str) {
-        self.run(&["disconnect", device]);
-        let said = self.says(&["connect", device]);
-        assert!(said.contains("connected to"), "{said}");
+        let mut said = String::new();
+        for _ in 0..4 {
+            self.run(&["disconnect", device]);
+            said = self.says(&["connect", device]);
+            let port = self.0.to_string();
+            let mut wait = Command::new("timeout");
+            wait.args(["20", "adb", "-P", &port, "-s", device, "wait-for-device"]);
+            if said.contains("connected to") && wait.status().expect("adb").success() {
+                return;
+            }
+        }
+        panic!("{device} does not answer: {said}");
     }
 
     pub fn shell(&self, device: &str, line: &str) -> String {
