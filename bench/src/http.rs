@@ -36,7 +36,7 @@ pub fn post(address: SocketAddr, path: &str, token: &str, body: &str) -> Result<
         ),
     )
     .with_context(|| format!("POST {path}"))?;
-    ensure!(matches!(answer.status, 200 | 201), "POST {path} answered {}: {}", answer.status, answer.body);
+    ensure!(matches!(answer.status, 200..=202), "POST {path} answered {}: {}", answer.status, answer.body);
     Ok(answer)
 }
 
