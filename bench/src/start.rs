@@ -27,7 +27,10 @@ pub fn stand_in(words: &mut std::env::ArgsOs) -> Result<()> {
         return Ok(());
     }
     let since = SystemTime::now().duration_since(UNIX_EPOCH)?;
-    std::fs::write("spawned", since.as_secs_f64().to_string())?;
+    // Whoever only asks for its version does so from anywhere.
+    if Path::new("identity.json").exists() {
+        std::fs::write("spawned", since.as_secs_f64().to_string())?;
+    }
     Err(Command::new("qemu-system-x86_64").args(words).exec().into())
 }
 
