@@ -57,6 +57,8 @@ pub enum Finding {
     MissingBackup(BackupId),
     /// In a tenant's repository, and nobody knows of it.
     StrayBackup(TenantId, String),
+    /// What a tenant's repository holds cannot be told, and why.
+    ClosedRepository(TenantId, String),
     /// Two devices have it, or one has it and it counts as free.
     AddressTwice(Ipv4Addr),
 }
@@ -99,6 +101,9 @@ impl std::fmt::Display for Finding {
                 )
             }
             Finding::WrongUsage(id) => write!(f, "tenant {id} is charged for other emulators than it has"),
+            Finding::ClosedRepository(tenant, why) => {
+                write!(f, "the repository of {tenant} cannot be looked into: {why}")
+            }
             Finding::MissingBackup(id) => write!(f, "{id} is recorded, but not in its repository"),
             Finding::StrayBackup(tenant, name) => {
                 write!(f, "{name} is in the repository of {tenant}, but in no record")
@@ -199,9 +204,14 @@ pub async fn examine_backups(engine: &Engine, repositories: &dyn BackupRepositor
     }
     let mut findings = Vec::new();
     for (tenant, recorded) in recorded {
-        let kept = repositories.list(tenant).await;
-        let kept =
-            kept.map_err(|error| Error::internal(error).context("look into a repository of backups"))?;
+        let kept = match repositories.list(tenant).await {
+            Ok(kept) => kept,
+            // What else is wrong must be told all the same.
+            Err(error) => {
+                findings.push(Finding::ClosedRepository(tenant, error.to_string()));
+                continue;
+            }
+        };
         let lost = recorded
             .iter()
             .filter(|(id, phase)| *phase == BackupPhase::Completed && !kept.contains(&id.to_string()));

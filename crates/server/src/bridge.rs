@@ -69,9 +69,10 @@ struct Client {
     heard_at: AtomicU64,
     /// While the device does not take what came, the client is not listened to, and cannot be blamed for its silence.
     is_listened_to: AtomicBool,
-    /// How many words both sides have said.
-    words: AtomicU64,
-    word: Notify,
+    /// How often it was the other side's turn to speak, and whose it is.
+    turns: AtomicU64,
+    client_spoke: AtomicBool,
+    turn: Notify,
 }
 
 impl Client {
@@ -80,15 +81,17 @@ impl Client {
             since: Instant::now(),
             heard_at: AtomicU64::new(0),
             is_listened_to: AtomicBool::new(true),
-            words: AtomicU64::new(0),
-            word: Notify::new(),
+            turns: AtomicU64::new(0),
+            client_spoke: AtomicBool::new(false),
+            turn: Notify::new(),
         }
     }
 
-    fn is_carried(&self, bytes: usize) {
-        if bytes <= A_WORD {
-            self.words.fetch_add(1, Relaxed);
-            self.word.notify_one();
+    /// What one side says in several words is no conversation yet.
+    fn is_carried(&self, bytes: usize, by_client: bool) {
+        if bytes <= A_WORD && self.client_spoke.swap(by_client, Relaxed) != by_client {
+            self.turns.fetch_add(1, Relaxed);
+            self.turn.notify_one();
         }
     }
 
@@ -96,17 +99,17 @@ impl Client {
     async fn stay_alert(&self) -> std::convert::Infallible {
         let (mut in_vain, mut last) = (IN_VAIN, Instant::now());
         loop {
-            self.word.notified().await;
+            self.turn.notified().await;
             if last.elapsed() < ALERT {
                 in_vain = 0;
             }
             last = Instant::now();
-            let mut said = self.words.load(Relaxed);
+            let mut turns = self.turns.load(Relaxed);
             while in_vain < IN_VAIN {
                 tokio::task::yield_now().await;
-                let now = self.words.load(Relaxed);
-                if now != said {
-                    (said, last, in_vain) = (now, Instant::now(), 0);
+                let now = self.turns.load(Relaxed);
+                if now != turns {
+                    (turns, last, in_vain) = (now, Instant::now(), 0);
                 } else if last.elapsed() >= ALERT {
                     in_vain += 1;
                     break;
@@ -214,7 +217,7 @@ impl Up {
                         if written.is_err() {
                             return Over::DeviceClosed;
                         }
-                        client.is_carried(bytes.len());
+                        client.is_carried(bytes.len(), true);
                         self.carried += bytes.len() as u64;
                     }
                     Piece::Ping(content) => drop(self.pongs.try_send(content)),
@@ -250,7 +253,7 @@ impl Down {
             let sent = tokio::select! {
                 taken = take(&mut self.device, shortcut.as_ref(), &mut buffer) => {
                     let Ok(taken @ 1..) = taken else { return Over::DeviceClosed };
-                    client.is_carried(taken);
+                    client.is_carried(taken, false);
                     self.carried += taken as u64;
                     if let Some(way) = &shortcut {
                         let sent = self.pass_on(way, taken).await;

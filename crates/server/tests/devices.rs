@@ -198,7 +198,7 @@ async fn adb_does_everything_on_a_device_that_the_api_has_deployed() {
         (Some(7), b"out\n".to_vec(), b"err\n".to_vec())
     );
 
-    // The same at a terminal: `script` makes one.
+    // The same at a terminal: `script` makes one, and `timeout` must leave it to adb.
     let words = adb.command(&["-s", device, "shell"]);
     let line: Vec<String> = std::iter::once(words.get_program())
         .chain(words.get_args())
@@ -209,7 +209,7 @@ async fn adb_does_everything_on_a_device_that_the_api_has_deployed() {
             "--quiet",
             "--return",
             "--command",
-            &line.join(" ").replace("timeout 90", "timeout --foreground 90"),
+            &line.join(" ").replacen("timeout", "timeout --foreground", 1),
             "/dev/null",
         ])
         .stdin(Stdio::piped())
@@ -231,8 +231,9 @@ async fn adb_does_everything_on_a_device_that_the_api_has_deployed() {
     until_shown("# ");
     keyboard.write_all(b"tty > /dev/null && echo at a terminal $((40 + 2))\n").expect("typed");
     until_shown("at a terminal 42");
-    keyboard.write_all(b"sleep 1000\n").expect("typed");
-    std::thread::sleep(Duration::from_millis(500));
+    // What says that it sleeps has the terminal already.
+    keyboard.write_all(b"sh -c 'echo asleep $((40 + 4)); exec sleep 1000'\n").expect("typed");
+    until_shown("asleep 44");
     keyboard.write_all(b"\x03").expect("typed");
     keyboard.write_all(b"echo back $((40 + 3))\n").expect("typed");
     until_shown("back 43");

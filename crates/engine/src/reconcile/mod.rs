@@ -9,6 +9,7 @@ pub mod captures;
 pub mod consolidation;
 pub mod emulators;
 pub mod expiry;
+mod hitch;
 pub mod idempotency_keys;
 pub mod images;
 pub mod imports;

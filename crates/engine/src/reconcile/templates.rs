@@ -25,6 +25,7 @@ use paddock_store::templates::Template;
 use paddock_store::verifications::Trial;
 use paddock_store::{disks, layers, slots, snapshots, templates};
 
+use super::hitch::Hitch;
 use super::verification::answers;
 use super::{Loop, Report, Trouble, delay};
 use crate::Engine;
@@ -59,29 +60,6 @@ async fn run(engine: &Engine) -> Result<Report, Trouble> {
     }
     let next = templates::next_due(&mut engine.store.read().await?).await?;
     Ok(Report { changed, next })
-}
-
-enum Hitch {
-    Driver(DriverError),
-    Engine(Error),
-}
-
-impl From<DriverError> for Hitch {
-    fn from(error: DriverError) -> Self {
-        Hitch::Driver(error)
-    }
-}
-
-impl From<Error> for Hitch {
-    fn from(error: Error) -> Self {
-        Hitch::Engine(error)
-    }
-}
-
-impl From<paddock_store::Error> for Hitch {
-    fn from(error: paddock_store::Error) -> Self {
-        Hitch::Engine(error.into())
-    }
 }
 
 /// One step.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use paddock_model::Result;
 use paddock_model::adb;
 use paddock_model::devices::Phase;
 use paddock_model::drivers::disk_pools::Integrity;
@@ -12,7 +13,6 @@ use paddock_model::layers::DiskId;
 use paddock_model::snapshots::{
     CHAIN_TOO_DEEP, INTEGRITY_MISMATCH, Snapshot, SnapshotState, VERIFICATION_FAILED, VerifiedBoot,
 };
-use paddock_model::{Error, Result};
 use paddock_store::disks::Disk;
 use paddock_store::layers::LayerState;
 use paddock_store::verifications::{Outcome, Trial, Verification, VerificationState};
@@ -20,6 +20,7 @@ use paddock_store::{disks, layers, slots, snapshots, verifications};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::consolidation::may_have_moved;
+use super::hitch::Hitch;
 use super::{Loop, Report, Trouble, delay};
 use crate::Engine;
 use crate::devices::Devices;
@@ -93,29 +94,6 @@ fn is_late(engine: &Engine, devices: &Devices, verification: &Verification) -> b
     let now = engine.now();
     let begun = verification.trial.as_ref().map(|trial| trial.started_at.max(devices.watched_since(now)));
     verification.failures >= HITCHES || begun.is_some_and(|at| now >= at + devices.settings.boot_deadline)
-}
-
-enum Hitch {
-    Driver(DriverError),
-    Engine(Error),
-}
-
-impl From<DriverError> for Hitch {
-    fn from(error: DriverError) -> Self {
-        Hitch::Driver(error)
-    }
-}
-
-impl From<Error> for Hitch {
-    fn from(error: Error) -> Self {
-        Hitch::Engine(error)
-    }
-}
-
-impl From<paddock_store::Error> for Hitch {
-    fn from(error: paddock_store::Error) -> Self {
-        Hitch::Engine(error.into())
-    }
 }
 
 fn failed(verification: &Verification, code: &str, message: &str) -> Verification {
