@@ -1,8 +1,9 @@
-//! The doors to devices, disks, journals and backups, and what everyone behind them has in common: how it fails.
+//! The doors to devices, cars, disks, journals and backups, and what everyone behind them has in common: how it fails.
 
 pub mod backup_repositories;
 pub mod disk_pools;
 pub mod emulator_hosts;
+pub mod garages;
 pub mod journals;
 
 use std::fmt;

@@ -45,6 +45,7 @@ pub mod tickets;
 pub mod tokens;
 pub mod trust;
 pub mod users;
+pub mod vehicles;
 
 pub use error::{Error, Result};
 pub use jiff::Timestamp;
