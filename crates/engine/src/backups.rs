@@ -153,6 +153,7 @@ async fn of_snapshot(
         image: snapshot.image,
         group: snapshot.group,
         trust: snapshot.trust,
+        vehicle: None,
     };
     Ok((BackupSource::Snapshot { snapshot: snapshot.name }, snapshot.layer, heritage))
 }
@@ -175,8 +176,13 @@ async fn of_device(
     let (snapshot, _) = captures::begin(engine, tx, caller, &emulator, take).await?;
     let source = snapshot_rows::find_any(tx, &emulator.snapshot).await?;
     let group = source.and_then(|source| source.group);
-    let heritage =
-        Heritage { snapshot: emulator.snapshot, image: snapshot.image.clone(), group, trust: snapshot.trust };
+    let heritage = Heritage {
+        snapshot: emulator.snapshot,
+        image: snapshot.image.clone(),
+        group,
+        trust: snapshot.trust,
+        vehicle: None,
+    };
     snapshots::settle(engine, tx, &snapshot, SnapshotState::Deleting, None).await?;
     Ok((snapshot.layer, heritage))
 }

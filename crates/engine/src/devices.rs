@@ -9,6 +9,7 @@ use paddock_model::Timestamp;
 use paddock_model::capacity::Course;
 use paddock_model::drivers::disk_pools::{DiskPool, PoolCapacity};
 use paddock_model::drivers::emulator_hosts::EmulatorHost;
+use paddock_model::drivers::garages::Garage;
 use paddock_model::drivers::journals::Journals;
 use paddock_model::layers::{DiskId, LayerId};
 use paddock_model::retention::Weights;
@@ -18,10 +19,12 @@ use ring::digest::Context;
 use crate::feeds::Feeds;
 use crate::vault::Vault;
 
-/// The outside world, as the engine sees it: three doors and some numbers.
+/// The outside world, as the engine sees it: its doors and some numbers.
 pub struct Devices {
     pub host: Arc<dyn EmulatorHost>,
     pub pool: Arc<dyn DiskPool>,
+    /// Where the cars of automotive devices stand.
+    pub(crate) garage: Option<Arc<dyn Garage>>,
     pub(crate) feeds: Feeds,
     pub settings: Settings,
     /// As it was when it was last looked at.
@@ -148,6 +151,7 @@ impl Devices {
         Devices {
             host,
             pool,
+            garage: None,
             feeds: Feeds::new(journals),
             settings,
             capacity: RwLock::new(None),
@@ -160,6 +164,13 @@ impl Devices {
             watched_since: OnceLock::new(),
             vault: None,
         }
+    }
+
+    /// The same, and automotive devices have a car.
+    #[must_use]
+    pub fn with_garage(mut self, garage: Arc<dyn Garage>) -> Self {
+        self.garage = Some(garage);
+        self
     }
 
     /// The same, and backups can be made.

@@ -41,6 +41,7 @@ mod trees;
 pub mod usage;
 pub mod users;
 pub mod vault;
+pub mod vehicles;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -11,7 +11,7 @@ use paddock_model::restores::{Restore, RestoreFilter, RestoreId, RestorePhase};
 use paddock_model::snapshots::Origin;
 use paddock_model::{Error, Result, Timestamp};
 use paddock_store::layers::{LayerState, NewLayer};
-use paddock_store::{layers, relations, restores};
+use paddock_store::{layers, relations, restores, vehicle_states};
 use serde_json::json;
 
 use crate::emulators::require_room;
@@ -58,6 +58,9 @@ pub async fn create(
     require_room(engine, &mut tx, caller, backup.tenant).await?;
     let layer = LayerId::new(now, engine.random());
     layers::insert(&mut tx, &NewLayer::new(layer, None, LayerState::Uploading), now).await?;
+    if let Some(vehicle) = &backup.heritage.vehicle {
+        vehicle_states::put(&mut tx, layer, vehicle).await?;
+    }
     let draft = Draft {
         name: snapshots::name(name, backup.heritage.snapshot.as_str(), layer)?,
         tenant: backup.tenant,

@@ -13,6 +13,7 @@ use crate::slug::Slug;
 use crate::snapshots::Trust;
 use crate::subjects::Subject;
 use crate::tenants::TenantId;
+use crate::vehicles::VehicleState;
 
 crate::id!(BackupId, "backup", "-");
 
@@ -90,6 +91,9 @@ pub struct Heritage {
     pub image: Image,
     pub group: Option<String>,
     pub trust: Trust,
+    /// The car around the device, once the backup is under way.
+    #[serde(default)]
+    pub vehicle: Option<VehicleState>,
 }
 
 /// Why a backup or a restore has failed, by code and for people.

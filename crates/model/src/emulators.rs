@@ -185,6 +185,9 @@ pub struct Emulator {
     pub generation: i64,
     #[serde(default)]
     pub start: Start,
+    /// The incarnation that its car came with: a swap brings another. None where it has no car, or brings one of its own.
+    #[serde(default)]
+    pub vehicle: Option<i64>,
 }
 
 /// How this incarnation comes up.
@@ -228,6 +231,8 @@ pub struct Footing {
     pub image: String,
     pub android_version: String,
     pub disk: DiskId,
+    #[serde(default)]
+    pub vehicle: Option<i64>,
 }
 
 /// What a loop does next for an emulator.
@@ -459,6 +464,7 @@ impl Emulator {
     pub fn swapped(self, to: Footing, template: Option<TemplateId>, now: Timestamp) -> Self {
         let from = self.footing();
         let restarted = self.restarted(now);
+        let to = Footing { vehicle: to.vehicle.map(|_| restarted.incarnation), ..to };
         Emulator {
             cause: Cause::Swap,
             previous: Some(from),
@@ -492,12 +498,13 @@ impl Emulator {
             image: self.image.clone(),
             android_version: self.android_version.clone(),
             disk: self.disk,
+            vehicle: self.vehicle,
         }
     }
 
     fn standing_on(self, footing: Footing) -> Self {
-        let Footing { snapshot, snapshot_parent, image, android_version, disk } = footing;
-        Emulator { snapshot, snapshot_parent, image, android_version, disk, ..self }
+        let Footing { snapshot, snapshot_parent, image, android_version, disk, vehicle } = footing;
+        Emulator { snapshot, snapshot_parent, image, android_version, disk, vehicle, ..self }
     }
 
     /// The compute is given back, the disk stays.
@@ -697,6 +704,7 @@ mod tests {
             terminated_at: None,
             generation: 1,
             start: Start::default(),
+            vehicle: None,
         }
     }
 

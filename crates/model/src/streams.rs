@@ -43,11 +43,14 @@ impl Channel {
             Channel::Adb => "adb",
             Channel::Display => "display",
             Channel::Log => "logs",
+            Channel::Vehicle => "vehicle",
         }
     }
 
     pub fn parse(text: &str) -> Option<Self> {
-        [Channel::Adb, Channel::Display, Channel::Log].into_iter().find(|channel| channel.name() == text)
+        [Channel::Adb, Channel::Display, Channel::Log, Channel::Vehicle]
+            .into_iter()
+            .find(|channel| channel.name() == text)
     }
 
     /// What a caller needs to hold on the emulator. Who sees the display can also type.
@@ -55,6 +58,7 @@ impl Channel {
         match self {
             Channel::Adb | Channel::Display => Relation::CanConnectAdb,
             Channel::Log => Relation::CanViewLogs,
+            Channel::Vehicle => Relation::CanReadVehicle,
         }
     }
 

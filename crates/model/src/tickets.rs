@@ -64,6 +64,7 @@ impl Ticket {
             ceiling: Ceiling::Only(Cow::Borrowed(match self.channel {
                 Channel::Adb | Channel::Display => &["emulator:can_view", "emulator:can_connect_adb"],
                 Channel::Log => &["emulator:can_view", "emulator:can_view_logs"],
+                Channel::Vehicle => &["emulator:can_view", "emulator:can_read_vehicle"],
             })),
             tenant: self.tenant,
             ..Credential::new(self.kind)
@@ -77,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_ticket_opens_its_stream_and_nothing_else() {
-        for channel in [Channel::Adb, Channel::Display, Channel::Log] {
+        for channel in [Channel::Adb, Channel::Display, Channel::Log, Channel::Vehicle] {
             let ticket = Ticket {
                 emulator: EmulatorId(uuid::Uuid::nil()),
                 channel,

@@ -163,7 +163,7 @@ pub struct PropertyChange {
 }
 
 /// Everything of a car that travels with a snapshot, as the garage that made it reads it again.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VehicleState(pub Value);
 
 /// Which car an emulator is to have.

@@ -61,7 +61,7 @@ const INSERT: &str = "
 const UPDATE: &str = "
     UPDATE backups SET held_layer = $3, phase = $4, bytes_done = $5, bytes_total = $6, location = $7, stored = $8, checksum = $9,
         disk_bytes = $10, added_bytes = $11, error = $12, failures = $13, due_at = $14, started_at = $15, completed_at = $16,
-        expires_at = $17, updated_at = $18, generation = $19
+        expires_at = $17, updated_at = $18, generation = $19, heritage = $20
     WHERE id = $1 AND generation = $2";
 
 const DELETE: &str = "
@@ -230,7 +230,8 @@ pub async fn update(tx: &mut Tx, before: &Backup, after: &Backup) -> Result<()> 
         after.completed_at,
         after.expires_at,
         after.updated_at,
-        after.generation
+        after.generation,
+        serde_json::json!(after.heritage)
     ];
     tx.execute_one(UPDATE, args).await
 }

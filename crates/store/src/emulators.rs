@@ -22,13 +22,13 @@ const LIST: &str = "
     SELECT id, tenant, owner, name, labels, device_type, android_version, memory_bytes, cpus, snapshot, snapshot_parent,
         image, disk, previous, discarded, capturing, job, identity, slot, wanted, incarnation, cause, phase, phase_incarnation, phase_since, disk_ready_at,
         started_at, boot_duration_ms, failed_at, reason_code, reason_message, unsettled, due_at, failures, expires_at,
-        idle_timeout_seconds, active_at, created_at, updated_at, terminated_at, generation, start_from FROM emulators";
+        idle_timeout_seconds, active_at, created_at, updated_at, terminated_at, generation, start_from, vehicle FROM emulators";
 
 const FIND: &str = "
     SELECT id, tenant, owner, name, labels, device_type, android_version, memory_bytes, cpus, snapshot, snapshot_parent,
         image, disk, previous, discarded, capturing, job, identity, slot, wanted, incarnation, cause, phase, phase_incarnation, phase_since, disk_ready_at,
         started_at, boot_duration_ms, failed_at, reason_code, reason_message, unsettled, due_at, failures, expires_at,
-        idle_timeout_seconds, active_at, created_at, updated_at, terminated_at, generation, start_from FROM emulators WHERE id = $1";
+        idle_timeout_seconds, active_at, created_at, updated_at, terminated_at, generation, start_from, vehicle FROM emulators WHERE id = $1";
 
 /// Those with which something is to be done by now, the longest overdue first.
 const DUE: &str = "
@@ -40,6 +40,10 @@ const NEXT_DUE: &str = "
 /// All that are not gone, a part at a time.
 const ALIVE: &str = "
     SELECT id FROM emulators WHERE terminated_at IS NULL AND id > $1 ORDER BY id LIMIT $2";
+
+/// Those that have a car, a part at a time.
+const WITH_VEHICLE: &str = "
+    SELECT id FROM emulators WHERE vehicle IS NOT NULL AND terminated_at IS NULL AND id > $1 ORDER BY id LIMIT $2";
 
 const EXPIRED: &str = "
     SELECT id FROM emulators WHERE expires_at <= $1 LIMIT $2";
@@ -70,9 +74,9 @@ const INSERT: &str = "
     INSERT INTO emulators (id, tenant, owner, name, labels, device_type, android_version, memory_bytes, cpus, snapshot,
         snapshot_parent, image, disk, previous, discarded, capturing, job, identity, slot, wanted, incarnation, cause, phase, phase_incarnation, phase_since,
         disk_ready_at, started_at, boot_duration_ms, failed_at, reason_code, reason_message, status, unsettled, due_at, failures,
-        expires_at, idle_timeout_seconds, active_at, created_at, updated_at, terminated_at, generation, start_from)
+        expires_at, idle_timeout_seconds, active_at, created_at, updated_at, terminated_at, generation, start_from, vehicle)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25,
-        $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43)";
+        $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41, $42, $43, $44)";
 
 /// Only where nobody has changed it since it was read.
 const UPDATE: &str = "
@@ -80,7 +84,7 @@ const UPDATE: &str = "
         disk_ready_at = $10, started_at = $11, boot_duration_ms = $12, failed_at = $13, reason_code = $14, reason_message = $15,
         status = $16, unsettled = $17, due_at = $18, failures = $19, expires_at = $20, active_at = $21, updated_at = $22,
         terminated_at = $23, generation = $24, snapshot = $25, snapshot_parent = $26, image = $27, android_version = $28,
-        disk = $29, previous = $30, discarded = $31, capturing = $32, job = $33, start_from = $34
+        disk = $29, previous = $30, discarded = $31, capturing = $32, job = $33, start_from = $34, vehicle = $35
     WHERE id = $1 AND generation = $2";
 
 pub async fn list(
@@ -140,6 +144,11 @@ pub async fn next_due(tx: &mut Tx) -> Result<Option<Timestamp>> {
 pub async fn alive(tx: &mut Tx, after: Option<EmulatorId>, most: i64) -> Result<Vec<EmulatorId>> {
     let after = after.map_or(Uuid::nil(), |id| id.0);
     Ok(ids(tx.rows(ALIVE, args![after, most]).await?))
+}
+
+pub async fn with_vehicle(tx: &mut Tx, after: Option<EmulatorId>, most: i64) -> Result<Vec<EmulatorId>> {
+    let after = after.map_or(Uuid::nil(), |id| id.0);
+    Ok(ids(tx.rows(WITH_VEHICLE, args![after, most]).await?))
 }
 
 pub async fn expired(tx: &mut Tx, now: Timestamp, most: i64) -> Result<Vec<EmulatorId>> {
@@ -228,7 +237,8 @@ pub async fn insert(tx: &mut Tx, emulator: &Emulator) -> Result<()> {
         emulator.updated_at,
         emulator.terminated_at,
         emulator.generation,
-        serde_json::json!(emulator.start)
+        serde_json::json!(emulator.start),
+        emulator.vehicle
     ];
     tx.execute_one(INSERT, args).await
 }
@@ -269,7 +279,8 @@ pub async fn update(tx: &mut Tx, before: &Emulator, after: &Emulator) -> Result<
         after.discarded,
         after.capturing.as_ref(),
         after.job.as_ref().map(|job| serde_json::json!(job)),
-        serde_json::json!(after.start)
+        serde_json::json!(after.start),
+        after.vehicle
     ];
     tx.execute_one(UPDATE, args).await
 }
@@ -371,6 +382,7 @@ impl FromRow for Emulator {
             terminated_at: row.take_optional()?,
             generation: row.take()?,
             start: row.take_optional_json()?.unwrap_or_default(),
+            vehicle: row.take_optional()?,
         })
     }
 }

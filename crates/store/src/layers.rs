@@ -6,7 +6,7 @@ use paddock_model::layers::{LayerFacts, LayerId};
 use crate::row::{FromRow, Row};
 use crate::select::{AT_ONCE, Select};
 use crate::value::Value;
-use crate::{Result, Tx, args};
+use crate::{Result, Tx, args, vehicle_states};
 
 const LIST: &str = "
     SELECT id, parent, state, source, virtual_bytes, allocated_bytes, digest, refs, depth, reach_bytes, folder, expected, created_at FROM layers ORDER BY id";
@@ -244,6 +244,7 @@ pub async fn release(tx: &mut Tx, id: LayerId) -> Result<()> {
 /// Forgets a layer whose bytes are gone, and lets the one below it go.
 pub async fn delete(tx: &mut Tx, layer: &Layer) -> Result<()> {
     tx.execute_one(DELETE, args![layer.id]).await?;
+    vehicle_states::delete(tx, layer.id).await?;
     match layer.parent {
         Some(below) => release(tx, below).await,
         None => Ok(()),

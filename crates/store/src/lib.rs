@@ -47,6 +47,7 @@ pub mod tenants;
 pub mod tickets;
 pub mod tokens;
 pub mod users;
+pub mod vehicle_states;
 pub mod verifications;
 
 use std::path::PathBuf;

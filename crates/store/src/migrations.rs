@@ -28,6 +28,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "consolidations", script: include_str!("../migrations/0015_consolidations.sql") },
     Migration { name: "templates", script: include_str!("../migrations/0016_templates.sql") },
     Migration { name: "backups", script: include_str!("../migrations/0017_backups.sql") },
+    Migration { name: "vehicles", script: include_str!("../migrations/0018_vehicles.sql") },
 ];
 
 const JOURNAL: &str = "

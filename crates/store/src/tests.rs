@@ -120,7 +120,8 @@ async fn every_statement_can_be_prepared_on_both_databases() {
         include_str!("../migrations/0014_ci.sql"),
         include_str!("../migrations/0015_consolidations.sql"),
         include_str!("../migrations/0016_templates.sql"),
-        include_str!("../migrations/0017_backups.sql")
+        include_str!("../migrations/0017_backups.sql"),
+        include_str!("../migrations/0018_vehicles.sql")
     );
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     for entry in std::fs::read_dir(folder).expect("the sources") {

@@ -20,7 +20,7 @@ use paddock_model::snapshots::SnapshotState;
 use paddock_model::{Error, Result};
 use paddock_store::backups::Prune;
 use paddock_store::layers::LayerState;
-use paddock_store::{Tx, backups, layers, relations, restores, snapshots};
+use paddock_store::{Tx, backups, layers, relations, restores, snapshots, vehicle_states};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -166,11 +166,13 @@ async fn begin(engine: &Engine, devices: &Arc<Devices>, vault: &Arc<Vault>, back
             return fail(engine, &backup, JobError::new("source_missing", message)).await;
         }
     }
+    let vehicle = vehicle_states::find(&mut engine.store.read().await?, backup.layer).await?;
     let Some(progress) = vault.begin(backup.id.0, now) else { return Ok(false) };
     let running = changed(&backup, now, |after| {
         after.phase = BackupPhase::Running;
         after.started_at = after.started_at.or(Some(now));
         after.due_at = now + LOOKED_AT;
+        after.heritage.vehicle = vehicle;
     });
     match record(engine, &backup, &running).await {
         Ok(true) => {}

@@ -16,16 +16,17 @@ use paddock_model::drivers::{DriverError, Retry};
 use paddock_model::emulators::{Emulator, Status, Wanted};
 use paddock_model::snapshots::{CAPTURE_FAILED, Snapshot, SnapshotState};
 use paddock_model::templates::TemplateId;
+use paddock_model::vehicles::VehicleState;
 use paddock_model::{Error, Result};
 use paddock_store::captures::{Capture, CaptureState};
 use paddock_store::layers::LayerState;
-use paddock_store::{captures, disks, emulators, layers, snapshots};
+use paddock_store::{captures, disks, emulators, layers, snapshots, vehicle_states};
 
 use super::{Loop, Report, Trouble, delay};
 use crate::devices::Devices;
 use crate::emulators::update;
 use crate::snapshots::{await_verification, settle};
-use crate::{Engine, ci, templates};
+use crate::{Engine, ci, templates, vehicles};
 
 pub const LOOP: Loop = Loop {
     name: "captures",
@@ -68,11 +69,18 @@ async fn attend(engine: &Engine, devices: &Devices, capture: Capture) -> Result<
             let emulator = emulators::find_any(&mut engine.store.read().await?, capture.emulator).await?;
             let emulator =
                 emulator.ok_or_else(|| Error::internal("an emulator went while it was captured"))?;
+            // What the car was like when the disk was taken, or a moment before.
+            let vehicle = match vehicles::state(devices, &emulator).await {
+                Ok(vehicle) => vehicle,
+                Err(error) => return put_off(engine, &capture, error).await.map(|()| 1),
+            };
             match switch(engine, devices, &capture, &emulator).await? {
-                Outcome::Switched(consistency) => record_switch(engine, &capture, consistency, None).await?,
+                Outcome::Switched(consistency) => {
+                    record_switch(engine, &capture, consistency, None, vehicle).await?;
+                }
                 Outcome::AtRest(consistency) => {
                     let missing = "The device did not run, so there was no memory to capture.";
-                    record_switch(engine, &capture, consistency, Some(missing)).await?;
+                    record_switch(engine, &capture, consistency, Some(missing), vehicle).await?;
                 }
                 Outcome::Abandoned(reason) => abandon(engine, &capture, reason).await?,
                 Outcome::Failed(error) => put_off(engine, &capture, error).await?,
@@ -165,6 +173,7 @@ async fn record_switch(
     capture: &Capture,
     consistency: Consistency,
     no_memory: Option<&str>,
+    vehicle: Option<VehicleState>,
 ) -> Result<()> {
     let now = engine.now();
     let mut tx = engine.store.begin().await?;
@@ -180,6 +189,9 @@ async fn record_switch(
             ..snapshot.clone()
         };
         snapshots::update(&mut tx, &snapshot, &after).await?;
+    }
+    if let Some(vehicle) = vehicle {
+        vehicle_states::put(&mut tx, capture.layer, &vehicle).await?;
     }
     templates::take(engine, &mut tx, &capture.snapshot, no_memory).await?;
     let switched = Capture { state: CaptureState::Switched, due_at: now, failures: 0, ..capture.clone() };
@@ -213,7 +225,7 @@ async fn take_back(engine: &Engine, devices: &Devices, capture: &Capture) -> Res
         }
         // Something was written to the next disk after all, so that is the one to go on with.
         tracing::warn!(snapshot = %capture.snapshot, %error, "a capture cannot be taken back; it goes on");
-        return record_switch(engine, capture, Consistency::Crash, None).await;
+        return record_switch(engine, capture, Consistency::Crash, None, None).await;
     }
     let now = engine.now();
     let mut tx = engine.store.begin().await?;

@@ -16,9 +16,9 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 use super::{Loop, Report, Trouble, delay, logs};
-use crate::Engine;
 use crate::devices::Devices;
 use crate::emulators::{bury, update};
+use crate::{Engine, vehicles};
 
 pub const LOOP: Loop = Loop {
     name: "emulators",
@@ -225,6 +225,7 @@ async fn take(engine: &Engine, devices: &Devices, emulator: &Emulator, step: Ste
         Step::Finish => {
             // There may be a device and a disk of which a crash kept us from knowing.
             devices.host.remove(emulator.id).await?;
+            vehicles::remove(devices, emulator.id).await?;
             devices.pool.remove_disk(emulator.disk).await?;
             let mut tx = engine.store.begin().await?;
             bury(&mut tx, emulator, now).await?;
@@ -276,6 +277,7 @@ async fn launch(engine: &Engine, devices: &Devices, emulator: &Emulator) -> Resu
         memory_bytes: emulator.memory_bytes,
         cpus: emulator.cpus,
         template: emulator.start.template,
+        vehicle: vehicles::ensure(engine, devices, emulator).await??,
     })
 }
 

@@ -25,6 +25,7 @@ pub mod signing_keys;
 pub mod snapshots;
 pub(crate) mod templates;
 pub mod usage;
+pub mod vehicles;
 pub mod verification;
 
 use std::future::Future;
@@ -61,6 +62,7 @@ pub const LOOPS: &[Loop] = &[
     snapshots::LOOP,
     templates::LOOP,
     usage::LOOP,
+    vehicles::LOOP,
     verification::LOOP,
 ];
 

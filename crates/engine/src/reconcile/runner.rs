@@ -83,6 +83,8 @@ impl Runner {
         if engine.devices.is_some() {
             running.spawn(super::emulators::follow(engine.clone(), stop_loops.clone()));
             running.spawn(super::logs::follow(engine.clone(), stop_loops.clone()));
+            let leading = account.leading.subscribe();
+            running.spawn(super::vehicles::follow(engine.clone(), leading, stop_loops.clone()));
         }
         lease.spawn(keep_lease(account.clone(), give_lease_back.clone()));
         Runner { account, stop_loops, loops: running, give_lease_back, lease }

@@ -28,10 +28,10 @@ use paddock_store::{disks, layers, slots, snapshots, templates};
 use super::hitch::Hitch;
 use super::verification::answers;
 use super::{Loop, Report, Trouble, delay};
-use crate::Engine;
 use crate::devices::Devices;
 use crate::emulators::{draw_identity, take_slot};
 use crate::templates::failed;
+use crate::{Engine, vehicles};
 
 pub const LOOP: Loop = Loop {
     name: "templates",
@@ -221,6 +221,7 @@ async fn prove(
             memory_bytes: snapshot.image.memory_bytes,
             cpus: snapshot.image.cpus,
             template: Some(template.id),
+            vehicle: vehicles::ensure_for_trial(engine, devices, trial, &snapshot).await??,
         };
         devices.host.ensure(&launch).await?;
     }
@@ -251,6 +252,7 @@ async fn prove(
 async fn clear(engine: &Engine, devices: &Devices, template: &Template) -> Result<Option<Template>, Hitch> {
     if let Some(trial) = &template.trial {
         devices.host.remove(trial.emulator).await?;
+        vehicles::remove(devices, trial.emulator).await?;
         devices.pool.remove_disk(trial.disk).await?;
     }
     if template.state != TemplateState::Ready {

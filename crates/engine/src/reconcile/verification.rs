@@ -25,7 +25,7 @@ use super::{Loop, Report, Trouble, delay};
 use crate::Engine;
 use crate::devices::Devices;
 use crate::emulators::{draw_identity, take_slot};
-use crate::templates;
+use crate::{templates, vehicles};
 
 pub const LOOP: Loop = Loop {
     name: "verification",
@@ -188,6 +188,7 @@ async fn boot(
         memory_bytes: snapshot.image.memory_bytes,
         cpus: snapshot.image.cpus,
         template: None,
+        vehicle: vehicles::ensure_for_trial(engine, devices, trial, snapshot).await??,
     };
     let observed = devices.host.observe(trial.emulator).await?;
     if observed.is_none() {
@@ -263,6 +264,7 @@ async fn end(engine: &Engine, devices: &Devices, verification: &Verification) ->
     if let Some(trial) = &verification.trial {
         let removed = async {
             devices.host.remove(trial.emulator).await?;
+            vehicles::remove(devices, trial.emulator).await?;
             devices.pool.remove_disk(trial.disk).await
         };
         if let Err(error) = removed.await {
@@ -301,8 +303,9 @@ async fn end(engine: &Engine, devices: &Devices, verification: &Verification) ->
                 after.state = SnapshotState::Ready;
                 after.problems = too_deep.then(|| CHAIN_TOO_DEEP.to_owned()).into_iter().collect();
                 after.fault = None;
+                let vehicle = vehicles::is_needed(&snapshot.image).then_some(true);
                 after.verified =
-                    Some(VerifiedBoot { at: now, duration_ms: *duration_ms, adb: true, vehicle: None });
+                    Some(VerifiedBoot { at: now, duration_ms: *duration_ms, adb: true, vehicle });
             }
             Outcome::Failed { code, message } => {
                 after.state = SnapshotState::Faulted;

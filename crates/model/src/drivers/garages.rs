@@ -3,6 +3,8 @@
 //! A car stands on the host's side: the device inside is one of its clients. Cars outlive this process as devices do: what was set is
 //! there for whoever opens the garage next.
 
+use std::path::PathBuf;
+
 use async_trait::async_trait;
 
 use super::DriverResult;
@@ -25,8 +27,9 @@ pub const NO_VEHICLE: &str = "no_vehicle";
 
 #[async_trait]
 pub trait Garage: Send + Sync + 'static {
-    /// Has the emulator's car stand ready as ordered. From here on, until `remove` or `let_go`, this process holds it.
-    async fn ensure(&self, order: &VehicleOrder) -> DriverResult<()>;
+    /// Has the emulator's car stand ready as ordered. From here on, until `remove` or `let_go`, this process holds it. Returns the
+    /// socket on which the device inside finds it.
+    async fn ensure(&self, order: &VehicleOrder) -> DriverResult<PathBuf>;
 
     /// Removes the car, its traces and every trace of it.
     async fn remove(&self, emulator: EmulatorId) -> DriverResult<()>;
@@ -92,4 +95,3 @@ pub trait Garage: Send + Sync + 'static {
 
     async fn stop_replay(&self, emulator: EmulatorId) -> DriverResult<Option<Replay>>;
 }
-
