@@ -32,6 +32,7 @@ mod snapshots;
 pub mod streams;
 mod tenants;
 mod users;
+mod vehicles;
 
 #[derive(Clone)]
 pub struct Client {

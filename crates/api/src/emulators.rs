@@ -150,6 +150,30 @@ pub struct DisplayEndpoint {
     pub web_socket_url: String,
 }
 
+/// Where the vehicle answers, by Android's own gRPC service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GrpcEndpoint {
+    /// Empty where the server is reached as you have reached it now.
+    #[schema(format = "uri-reference", max_length = 300, examples("https://paddock.example.com"))]
+    pub address: String,
+    pub header: GrpcHeader,
+}
+
+/// What a call must carry besides `authorization`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GrpcHeader {
+    #[schema(max_length = 100, pattern = "^[a-z0-9-]+$", examples("x-paddock-emulator"))]
+    pub name: String,
+    #[schema(
+        max_length = 30,
+        pattern = "^emu_[0-7][0-9a-hjkmnp-tv-z]{25}$",
+        examples("emu_01jcr8e8v0e9bvqz3tz4d0wq2h")
+    )]
+    pub value: String,
+}
+
 /// Ways into the device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -158,6 +182,9 @@ pub struct EmulatorEndpoints {
     pub adb: Option<AdbEndpoint>,
     #[schema(required)]
     pub display: Option<DisplayEndpoint>,
+    /// Automotive devices only.
+    #[schema(required)]
+    pub grpc: Option<GrpcEndpoint>,
 }
 
 /// What the device says of itself, read from it just now.

@@ -25,6 +25,8 @@ pub mod streams;
 pub mod tenants;
 pub mod tickets;
 pub mod users;
+mod vehicle_values;
+pub mod vehicles;
 
 #[cfg(feature = "client")]
 pub mod client;

@@ -37,6 +37,7 @@ mod subjects;
 mod tenants;
 mod times;
 mod users;
+mod vehicles;
 mod version;
 mod whoami;
 mod words;
@@ -93,6 +94,9 @@ enum Noun {
     /// ADB: connect Android's own adb to an emulator
     #[command(subcommand, after_help = adb::EXAMPLES)]
     Adb(adb::Verb),
+    /// Vehicles: the cars around automotive emulators
+    #[command(visible_alias = "vehicles", subcommand, after_help = vehicles::EXAMPLES)]
+    Vehicle(vehicles::Verb),
     /// Snapshots: what emulators boot from
     #[command(visible_alias = "snapshots", subcommand, after_help = snapshots::EXAMPLES)]
     Snapshot(snapshots::Verb),
@@ -179,6 +183,7 @@ fn carry_out(line: CommandLine, output: Output) -> Result<(), Failure> {
             Noun::Tenant(verb) => tenants::run(verb, &client, output).await,
             Noun::Member(verb) => members::run(verb, &client, output).await,
             Noun::Emulator(verb) => emulators::run(verb, &line.connection, &client, output).await,
+            Noun::Vehicle(verb) => vehicles::run(verb, &client, output).await,
             Noun::Snapshot(verb) => snapshots::run(verb, &client, output).await,
             Noun::Ci(verb) => ci::run(verb, &client, output).await,
             Noun::Backup(verb) => backups::run(verb, &client, output).await,

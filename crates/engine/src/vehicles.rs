@@ -1,6 +1,7 @@
 //! Vehicles: the cars around automotive devices, their properties and recorded drives.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use paddock_model::caller::Caller;
 use paddock_model::devices::{DeviceType, Image};
@@ -16,12 +17,12 @@ use paddock_model::vehicles::{
 };
 use paddock_model::{Error, Result};
 use paddock_store::verifications::Trial;
-use paddock_store::{disks, vehicle_states};
+use paddock_store::{Tx, disks, vehicle_states};
 use serde_json::json;
 
 use crate::devices::Devices;
 use crate::streams::{self, Stream};
-use crate::{Engine, audit, emulators, permissions};
+use crate::{Engine, audit, emulators, idempotency_keys, permissions};
 
 /// What an image says of itself that has a car inside.
 const BRINGS_ITS_OWN: &str = "vehicle_server";
@@ -178,6 +179,10 @@ pub async fn create_trace(
     content: Option<&[u8]>,
 ) -> Result<Trace> {
     let (emulator, garage) = found(engine, caller, id, Relation::CanUseVehicle).await?;
+    let mut tx = engine.store.begin().await?;
+    if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, engine.now()).await? {
+        return Ok(earlier);
+    }
     let trace = TraceId::new(engine.now(), engine.random());
     let name = name.unwrap_or_else(|| format!("drive-{}", &trace.to_string()[26..]));
     let made = match content {
@@ -186,15 +191,23 @@ pub async fn create_trace(
         None => garage.record(id, trace, &name).await.map_err(told)?,
     };
     let details = json!({ "trace": made.id, "name": made.name });
-    note(engine, caller, &emulator, "vehicle_traces.create", details).await?;
+    note(engine, &mut tx, caller, &emulator, "vehicle_traces.create", details).await?;
+    idempotency_keys::remember(&mut tx, caller, &made).await?;
+    engine.commit(tx).await?;
     Ok(made)
 }
 
 /// Ends a recording.
 pub async fn finish_trace(engine: &Engine, caller: &Caller, id: EmulatorId, trace: TraceId) -> Result<Trace> {
     let (emulator, garage) = found(engine, caller, id, Relation::CanUseVehicle).await?;
+    let mut tx = engine.store.begin().await?;
+    if let Some(earlier) = idempotency_keys::recall(&mut tx, caller, engine.now()).await? {
+        return Ok(earlier);
+    }
     let ended = garage.finish(id, trace).await.map_err(told)?;
-    note(engine, caller, &emulator, "vehicle_traces.finish", json!({ "trace": trace })).await?;
+    note(engine, &mut tx, caller, &emulator, "vehicle_traces.finish", json!({ "trace": trace })).await?;
+    idempotency_keys::remember(&mut tx, caller, &ended).await?;
+    engine.commit(tx).await?;
     Ok(ended)
 }
 
@@ -207,7 +220,9 @@ pub async fn read_trace(engine: &Engine, caller: &Caller, id: EmulatorId, trace:
 pub async fn delete_trace(engine: &Engine, caller: &Caller, id: EmulatorId, trace: TraceId) -> Result<()> {
     let (emulator, garage) = found(engine, caller, id, Relation::CanUseVehicle).await?;
     garage.delete(id, trace).await.map_err(told)?;
-    note(engine, caller, &emulator, "vehicle_traces.delete", json!({ "trace": trace })).await
+    let mut tx = engine.store.begin().await?;
+    note(engine, &mut tx, caller, &emulator, "vehicle_traces.delete", json!({ "trace": trace })).await?;
+    engine.commit(tx).await
 }
 
 /// A drive that is to be played into a car.
@@ -243,7 +258,9 @@ pub async fn create_replay(
     }
     let replay = garage.replay(id, spec.trace, spec.speed, spec.repeat).await.map_err(told)?;
     let details = json!({ "trace": spec.trace, "speed": spec.speed });
-    note(engine, caller, &emulator, "vehicle_replays.create", details).await?;
+    let mut tx = engine.store.begin().await?;
+    note(engine, &mut tx, caller, &emulator, "vehicle_replays.create", details).await?;
+    engine.commit(tx).await?;
     Ok(replay)
 }
 
@@ -256,7 +273,10 @@ pub async fn get_replay(engine: &Engine, caller: &Caller, id: EmulatorId) -> Res
 pub async fn delete_replay(engine: &Engine, caller: &Caller, id: EmulatorId) -> Result<Replay> {
     let (emulator, garage) = found(engine, caller, id, Relation::CanUseVehicle).await?;
     let ended = garage.stop_replay(id).await.map_err(told)?.ok_or_else(no_replay)?;
-    note(engine, caller, &emulator, "vehicle_replays.delete", json!({ "trace": ended.trace })).await?;
+    let mut tx = engine.store.begin().await?;
+    note(engine, &mut tx, caller, &emulator, "vehicle_replays.delete", json!({ "trace": ended.trace }))
+        .await?;
+    engine.commit(tx).await?;
     Ok(ended)
 }
 
@@ -266,7 +286,7 @@ async fn mirrored<'a>(
     caller: &Caller,
     id: EmulatorId,
     relation: Relation,
-) -> Result<&'a std::sync::Arc<dyn Garage>> {
+) -> Result<&'a Arc<dyn Garage>> {
     let (emulator, garage) = found(engine, caller, id, relation).await?;
     if emulator.status() != Status::Running {
         return Err(not_running(&emulator));
@@ -279,7 +299,7 @@ async fn found<'a>(
     caller: &Caller,
     id: EmulatorId,
     relation: Relation,
-) -> Result<(Emulator, &'a std::sync::Arc<dyn Garage>)> {
+) -> Result<(Emulator, &'a Arc<dyn Garage>)> {
     let emulator = emulators::get(engine, caller, id).await?;
     permissions::require(engine, caller, relation, &emulator.object())?;
     match way(&emulator)? {
@@ -291,7 +311,7 @@ async fn found<'a>(
     }
 }
 
-fn garage(devices: &Devices) -> Result<&std::sync::Arc<dyn Garage>> {
+fn garage(devices: &Devices) -> Result<&Arc<dyn Garage>> {
     devices.garage.as_ref().ok_or_else(|| Error::unavailable("no_vehicle", "This server has no vehicles."))
 }
 
@@ -351,12 +371,11 @@ fn told(error: DriverError) -> Error {
 
 async fn note(
     engine: &Engine,
+    tx: &mut Tx,
     caller: &Caller,
     emulator: &Emulator,
     act: &'static str,
     details: serde_json::Value,
 ) -> Result<()> {
-    let mut tx = engine.store.begin().await?;
-    audit::record(engine, &mut tx, caller, act, Some(emulator.tenant), emulator.object(), details).await?;
-    engine.commit(tx).await
+    audit::record(engine, tx, caller, act, Some(emulator.tenant), emulator.object(), details).await
 }

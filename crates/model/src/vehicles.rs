@@ -78,6 +78,20 @@ impl PropertyId {
     }
 }
 
+impl AreaKind {
+    pub const fn name(self) -> &'static str {
+        match self {
+            AreaKind::Global => "global",
+            AreaKind::Window => "window",
+            AreaKind::Mirror => "mirror",
+            AreaKind::Seat => "seat",
+            AreaKind::Door => "door",
+            AreaKind::Wheel => "wheel",
+            AreaKind::Vendor => "vendor",
+        }
+    }
+}
+
 impl PropertyType {
     pub const fn name(self) -> &'static str {
         match self {
@@ -180,7 +194,7 @@ pub struct VehicleOrder {
 }
 
 /// A recorded drive: what a car's properties were told to be, and when.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trace {
     pub id: TraceId,
     pub name: String,

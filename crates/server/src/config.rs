@@ -160,6 +160,8 @@ settings! {
     import_folders, "snapshots.import_folders": Folders = "";
     /// Largest disk image that somebody may send to be imported, in bytes.
     upload_bytes, "snapshots.upload_bytes": Whole<1, 9_000_000_000_000_000> = "68719476736";
+    /// File with properties of vehicles, in the format that car makers have; they are added to the standard ones, or take their place.
+    vehicle_properties, "vehicles.properties": Option<PathBuf> = "";
     /// Folder in which each tenant has a repository of backups, unless they are in S3; `backups` in the data folder where none is named.
     backups_folder, "backups.folder": Option<PathBuf> = "";
     /// Folder of the passwords of these repositories, a file each; `backup-keys` in the data folder where none is named. Keep a copy elsewhere: without them no backup can be read.

@@ -29,6 +29,7 @@ pub mod streams;
 pub mod tenants;
 pub mod tickets;
 pub mod users;
+pub mod vehicles;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use metrics_exporter_prometheus::PrometheusHandle;
 use paddock_engine::Engine;
+use paddock_vehicle::Garage;
 use tower::Layer;
 use tower_http::compression::predicate::{And, NotForContentType, Predicate, SizeAbove};
 use tower_http::compression::{Compression, CompressionLayer};
@@ -72,6 +74,8 @@ pub struct Parts {
     pub metrics: PrometheusHandle,
     pub sign_in: SignIn,
     pub build: meta::Build,
+    /// Where vehicles stand that are held in this process.
+    pub garage: Arc<Garage>,
 }
 
 impl App {
@@ -109,6 +113,7 @@ fn api() -> OpenApiRouter<App> {
         .merge(tenants::routes())
         .merge(tickets::routes())
         .merge(users::routes())
+        .merge(vehicles::routes())
 }
 
 /// How people and their programs get a credential: pages and OAuth, open to all.
@@ -131,27 +136,28 @@ pub fn document(config: &Config) -> Document {
     Document::complete(&described, config)
 }
 
-/// Everything there is.
-pub fn everything(app: &App) -> Surface {
+/// Everything there is, beside what others serve.
+pub fn everything(app: &App, beside: Router) -> Surface {
     let (routes, _) = described().split_for_parts();
-    surface(routes, app)
+    surface(routes, app, beside)
 }
 
 /// Only what operators need.
 pub fn operations(app: &App) -> Surface {
-    surface(meta::routes().split_for_parts().0, app)
+    surface(meta::routes().split_for_parts().0, app, Router::new())
 }
 
 /// A router with what stands around it and needs to know nothing of its routes.
 pub type Surface = Compression<Router, Worthwhile>;
 type Worthwhile = And<And<SizeAbove, NotForContentType>, NotForContentType>;
 
-fn surface(routes: Router<App>, app: &App) -> Surface {
+fn surface(routes: Router<App>, app: &App, beside: Router) -> Surface {
     let router = routes
         .fallback(no_such_path)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(from_fn_with_state(app.clone(), keep_conventions))
-        .with_state(app.clone());
+        .with_state(app.clone())
+        .merge(beside);
     // Below a kilobyte, compressing costs more than it saves; streams must not wait for a full block.
     let worthwhile =
         SizeAbove::new(1024).and(NotForContentType::new("text/event-stream")).and(NotForContentType::GRPC);

@@ -28,6 +28,7 @@ use paddock_model::emulators::EmulatorId;
 use paddock_model::lifetimes::Lifetimes;
 use paddock_model::ports::{Clock, Random};
 use paddock_model::templates::TemplateId;
+use paddock_vehicle::{Catalogue, Garage};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -36,6 +37,7 @@ use crate::auth::Credentials;
 use crate::auth::access_token::AccessTokens;
 use crate::auth::issuers::Issuers;
 use crate::config::Config;
+use crate::grpc;
 use crate::http::conventions::Limits;
 use crate::http::conventions::cross_origin::CrossOrigin;
 use crate::http::conventions::peer::Proxies;
@@ -149,7 +151,7 @@ fn location(config: &Config) -> anyhow::Result<DatabaseLocation> {
 }
 
 /// What devices run on: QEMU and a folder of disks, unless they are to be simulated.
-fn devices(config: &Config, world: &World) -> anyhow::Result<Devices> {
+fn devices(config: &Config, world: &World, garage: Arc<Garage>) -> anyhow::Result<Devices> {
     let settings = devices::Settings {
         images: config.images.as_deref().map(profiles).transpose()?.unwrap_or_default(),
         boot_deadline: config.boot_deadline.0,
@@ -185,7 +187,8 @@ fn devices(config: &Config, world: &World) -> anyhow::Result<Devices> {
         let made =
             || Simulation::new(world.clock.clone(), config.simulated_peer, config.simulated_log_rate.0);
         let Simulation { host, pool } = simulation.unwrap_or_else(made);
-        return Ok(Devices::new(Arc::new(host), pool, journals, settings).with_vault(vault(config)?));
+        let devices = Devices::new(Arc::new(host), pool, journals, settings);
+        return Ok(devices.with_garage(garage).with_vault(vault(config)?));
     }
     let host = QemuSettings {
         qemu_binary: config.qemu.clone(),
@@ -194,7 +197,21 @@ fn devices(config: &Config, world: &World) -> anyhow::Result<Devices> {
     };
     let host = Arc::new(QemuHost::open(host)?);
     let pool = Arc::new(Qcow2Pool::open("local", &config.data.join("disks"))?);
-    Ok(Devices::new(host, pool, journals, settings).with_vault(vault(config)?))
+    Ok(Devices::new(host, pool, journals, settings).with_garage(garage).with_vault(vault(config)?))
+}
+
+/// The cars of automotive devices, with the properties that their maker has given them.
+fn garage(config: &Config, world: &World) -> anyhow::Result<Arc<Garage>> {
+    let catalogue = match &config.vehicle_properties {
+        None => Catalogue::standard(),
+        Some(file) => {
+            let text = fs::read_to_string(file)
+                .with_context(|| format!("cannot read {}; is vehicles.properties right?", file.display()))?;
+            let read = Catalogue::with(&text);
+            Arc::new(read.with_context(|| format!("vehicles.properties: {} is of no use", file.display()))?)
+        }
+    };
+    Ok(Garage::open(&config.data.join("vehicles"), catalogue, world.clock.clone())?)
 }
 
 /// Where backups are kept; nothing of it is looked at before it is needed.
@@ -271,7 +288,8 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
         None => None,
     };
     let metrics = metrics()?;
-    let devices = Arc::new(devices(config, &world)?);
+    let garage = garage(config, &world)?;
+    let devices = Arc::new(devices(config, &world, garage.clone())?);
     let engine = Engine::open(&location(config)?, world.clock.clone(), world.random.clone(), Some(devices))
         .await?
         .with_lifetimes(lifetimes(config));
@@ -313,6 +331,7 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
             issuers.for_browsers().cloned(),
         ),
         build: world.build,
+        garage,
     });
 
     let stop = CancellationToken::new();
@@ -321,7 +340,7 @@ pub async fn start(config: &Config, world: World) -> anyhow::Result<Server> {
     let address = main.local_addr()?;
     listeners.spawn(listener::serve(
         main,
-        http::everything(&app),
+        http::everything(&app, grpc::routes(&app).await?),
         settings.clone(),
         threads.clone(),
         stop.clone(),

@@ -12,7 +12,7 @@ pub mod peer;
 pub mod problem;
 pub mod query;
 pub mod rates;
-mod refusals;
+pub mod refusals;
 pub mod request_id;
 pub mod revision;
 pub mod schemas;

@@ -11,8 +11,8 @@ use paddock_api::ci::{DeleteEmulator, EmulatorBatch, EmulatorResult};
 use paddock_api::emulators::{
     AdbEndpoint, Condition, ConditionStatus, ConditionType, DeviceState, DeviceType, DisplayEndpoint,
     Emulator, EmulatorEndpoints, EmulatorPage, EmulatorPath, EmulatorSnapshot, EmulatorSpec, EmulatorStart,
-    EmulatorStatus, EmulatorStatusReport, IdentityMode, IdentitySpec, ListEmulators, LiveState, SnapshotSwap,
-    StartKind, StatusReason, Wait,
+    EmulatorStatus, EmulatorStatusReport, GrpcEndpoint, GrpcHeader, IdentityMode, IdentitySpec,
+    ListEmulators, LiveState, SnapshotSwap, StartKind, StatusReason, Wait,
 };
 use paddock_api::labels::Labels;
 use paddock_api::problem::Obstacle;
@@ -42,6 +42,9 @@ use super::conventions::subject;
 use super::conventions::tenant::TenantHint;
 use super::conventions::time::time;
 use crate::auth::Caller;
+
+/// What names the emulator in a gRPC call.
+pub const EMULATOR_HEADER: &str = "x-paddock-emulator";
 
 pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -327,6 +330,11 @@ fn wire(app: &App, emulator: model::Emulator, live: Option<devices::DeviceState>
     });
     let display =
         adb.as_ref().map(|_| DisplayEndpoint { web_socket_url: web_socket_url(app, emulator.id, "display") });
+    let drives = emulator.device_type == devices::DeviceType::Automotive;
+    let grpc = adb.as_ref().filter(|_| drives).map(|_| GrpcEndpoint {
+        address: app.sign_in.public_url().unwrap_or_default().to_owned(),
+        header: GrpcHeader { name: EMULATOR_HEADER.to_owned(), value: emulator.id.to_string() },
+    });
     let job = &emulator.job;
     Emulator {
         status: wire_status(emulator.status()),
@@ -349,7 +357,7 @@ fn wire(app: &App, emulator: model::Emulator, live: Option<devices::DeviceState>
         device_type: wire_device_type(emulator.device_type),
         serial: emulator.identity.serial,
         labels: Labels(emulator.labels),
-        endpoints: EmulatorEndpoints { adb, display },
+        endpoints: EmulatorEndpoints { adb, display, grpc },
         restore: job.as_ref().and_then(|job| job.restored.as_ref()).map(wire_restore),
         capture: job
             .as_ref()
@@ -428,7 +436,7 @@ fn conditions(emulator: &model::Emulator) -> Vec<Condition> {
         changed_at: time(changed_at),
     };
     let since = emulator.seen_since;
-    vec![
+    let mut conditions = vec![
         condition(ConditionType::Scheduled, emulator.slot.is_some(), emulator.created_at),
         condition(
             ConditionType::DiskReady,
@@ -437,7 +445,14 @@ fn conditions(emulator: &model::Emulator) -> Vec<Condition> {
         ),
         condition(ConditionType::Booted, ready, since),
         condition(ConditionType::AdbReady, ready, since),
-    ]
+    ];
+    if let Some(car) = emulator.vehicle {
+        // It stands ready before its device is started, and stays when that is started anew.
+        let stands = emulator.incarnation > car || emulator.started_at.is_some();
+        let since = emulator.started_at.unwrap_or(emulator.created_at);
+        conditions.push(condition(ConditionType::VehicleReady, stands, since));
+    }
+    conditions
 }
 
 pub(super) const fn wire_status(status: Status) -> EmulatorStatus {

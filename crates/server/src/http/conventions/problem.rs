@@ -29,6 +29,11 @@ impl Failure {
     ) -> Self {
         Failure { status, error: Error::malformed(code, detail) }
     }
+
+    /// For those who tell it in other words than HTTP's.
+    pub fn into_error(self) -> Error {
+        self.error
+    }
 }
 
 pub type Answer<T> = Result<T, Failure>;

@@ -35,6 +35,11 @@ impl RequestId {
         extensions.get::<RequestId>().map_or_else(|| "unknown".into(), |id| id.0.clone())
     }
 
+    /// Of a request that was not given one.
+    pub fn unknown() -> Self {
+        RequestId("unknown".into())
+    }
+
     pub fn header(&self) -> HeaderValue {
         HeaderValue::from_str(&self.0).unwrap_or(HeaderValue::from_static("unknown"))
     }
