@@ -109,9 +109,7 @@ pub async fn reach(
     let emulator = emulators::get(engine, caller, id).await?;
     permissions::require(engine, caller, relation, &emulator.object())?;
     let way = way(&emulator)?;
-    if emulator.status() != Status::Running {
-        return Err(not_running(&emulator));
-    }
+    require_running(&emulator)?;
     Ok((emulator, way))
 }
 
@@ -134,13 +132,15 @@ pub async fn connect(engine: &Engine, id: EmulatorId, way: &Way) -> Result<Box<d
 
 /// Every property with its values.
 pub async fn list_properties(engine: &Engine, caller: &Caller, id: EmulatorId) -> Result<Vec<Property>> {
-    let garage = mirrored(engine, caller, id, Relation::CanReadVehicle).await?;
+    let (emulator, garage) = found(engine, caller, id, Relation::CanReadVehicle).await?;
+    require_running(&emulator)?;
     garage.properties(id).await.map_err(told)
 }
 
 /// One property, by its name or number.
 pub async fn get_property(engine: &Engine, caller: &Caller, id: EmulatorId, name: &str) -> Result<Property> {
-    let garage = mirrored(engine, caller, id, Relation::CanReadVehicle).await?;
+    let (emulator, garage) = found(engine, caller, id, Relation::CanReadVehicle).await?;
+    require_running(&emulator)?;
     let property = find(&**garage, name)?;
     let all = garage.properties(id).await.map_err(told)?;
     all.into_iter().find(|each| each.id == property).ok_or_else(|| no_such_property(name))
@@ -155,9 +155,15 @@ pub async fn set_property(
     area: AreaId,
     change: &PropertyChange,
 ) -> Result<Property> {
-    let garage = mirrored(engine, caller, id, Relation::CanUseVehicle).await?;
+    let (emulator, garage) = found(engine, caller, id, Relation::CanUseVehicle).await?;
+    require_running(&emulator)?;
     let property = find(&**garage, name)?;
-    garage.set(id, property, area, change).await.map_err(told)
+    let after = garage.set(id, property, area, change).await.map_err(told)?;
+    let mut tx = engine.store.begin().await?;
+    let details = json!({ "property": after.name, "area": area.0, "value": change.value });
+    note(engine, &mut tx, caller, &emulator, "vehicles.set_property", details).await?;
+    engine.commit(tx).await?;
+    Ok(after)
 }
 
 pub async fn list_traces(engine: &Engine, caller: &Caller, id: EmulatorId) -> Result<Vec<Trace>> {
@@ -187,11 +193,13 @@ pub async fn create_trace(
     let name = name.unwrap_or_else(|| format!("drive-{}", &trace.to_string()[26..]));
     let made = match content {
         Some(content) => garage.take(id, trace, &name, content).await.map_err(told)?,
-        None if emulator.status() != Status::Running => return Err(not_running(&emulator)),
-        None => garage.record(id, trace, &name).await.map_err(told)?,
+        None => {
+            require_running(&emulator)?;
+            garage.record(id, trace, &name).await.map_err(told)?
+        }
     };
     let details = json!({ "trace": made.id, "name": made.name });
-    note(engine, &mut tx, caller, &emulator, "vehicle_traces.create", details).await?;
+    note(engine, &mut tx, caller, &emulator, "vehicles.create_trace", details).await?;
     idempotency_keys::remember(&mut tx, caller, &made).await?;
     engine.commit(tx).await?;
     Ok(made)
@@ -205,7 +213,7 @@ pub async fn finish_trace(engine: &Engine, caller: &Caller, id: EmulatorId, trac
         return Ok(earlier);
     }
     let ended = garage.finish(id, trace).await.map_err(told)?;
-    note(engine, &mut tx, caller, &emulator, "vehicle_traces.finish", json!({ "trace": trace })).await?;
+    note(engine, &mut tx, caller, &emulator, "vehicles.finish_trace", json!({ "trace": trace })).await?;
     idempotency_keys::remember(&mut tx, caller, &ended).await?;
     engine.commit(tx).await?;
     Ok(ended)
@@ -221,7 +229,7 @@ pub async fn delete_trace(engine: &Engine, caller: &Caller, id: EmulatorId, trac
     let (emulator, garage) = found(engine, caller, id, Relation::CanUseVehicle).await?;
     garage.delete(id, trace).await.map_err(told)?;
     let mut tx = engine.store.begin().await?;
-    note(engine, &mut tx, caller, &emulator, "vehicle_traces.delete", json!({ "trace": trace })).await?;
+    note(engine, &mut tx, caller, &emulator, "vehicles.delete_trace", json!({ "trace": trace })).await?;
     engine.commit(tx).await
 }
 
@@ -243,9 +251,7 @@ pub async fn create_replay(
     spec: &ReplaySpec,
 ) -> Result<Replay> {
     let (emulator, garage) = found(engine, caller, id, Relation::CanUseVehicle).await?;
-    if emulator.status() != Status::Running {
-        return Err(not_running(&emulator));
-    }
+    require_running(&emulator)?;
     if let Some(other) = spec.of.filter(|other| *other != id) {
         let (_, lends) = found(engine, caller, other, Relation::CanReadVehicle).await?;
         let known = garage.traces(id).await.map_err(told)?;
@@ -259,7 +265,7 @@ pub async fn create_replay(
     let replay = garage.replay(id, spec.trace, spec.speed, spec.repeat).await.map_err(told)?;
     let details = json!({ "trace": spec.trace, "speed": spec.speed });
     let mut tx = engine.store.begin().await?;
-    note(engine, &mut tx, caller, &emulator, "vehicle_replays.create", details).await?;
+    note(engine, &mut tx, caller, &emulator, "vehicles.create_replay", details).await?;
     engine.commit(tx).await?;
     Ok(replay)
 }
@@ -274,26 +280,13 @@ pub async fn delete_replay(engine: &Engine, caller: &Caller, id: EmulatorId) -> 
     let (emulator, garage) = found(engine, caller, id, Relation::CanUseVehicle).await?;
     let ended = garage.stop_replay(id).await.map_err(told)?.ok_or_else(no_replay)?;
     let mut tx = engine.store.begin().await?;
-    note(engine, &mut tx, caller, &emulator, "vehicle_replays.delete", json!({ "trace": ended.trace }))
+    note(engine, &mut tx, caller, &emulator, "vehicles.delete_replay", json!({ "trace": ended.trace }))
         .await?;
     engine.commit(tx).await?;
     Ok(ended)
 }
 
-/// The car of a device that runs, where it is ours to ask.
-async fn mirrored<'a>(
-    engine: &'a Engine,
-    caller: &Caller,
-    id: EmulatorId,
-    relation: Relation,
-) -> Result<&'a Arc<dyn Garage>> {
-    let (emulator, garage) = found(engine, caller, id, relation).await?;
-    if emulator.status() != Status::Running {
-        return Err(not_running(&emulator));
-    }
-    Ok(garage)
-}
-
+/// The emulator and the garage of its car, where that is ours to ask.
 async fn found<'a>(
     engine: &'a Engine,
     caller: &Caller,
@@ -327,8 +320,11 @@ fn way(emulator: &Emulator) -> Result<Way> {
     }
 }
 
-fn not_running(emulator: &Emulator) -> Error {
-    emulators::invalid_state(emulator.status(), "driven")
+fn require_running(emulator: &Emulator) -> Result<()> {
+    match emulator.status() {
+        Status::Running => Ok(()),
+        status => Err(emulators::invalid_state(status, "driven")),
+    }
 }
 
 fn find(garage: &dyn Garage, name: &str) -> Result<PropertyId> {

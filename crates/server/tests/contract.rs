@@ -198,7 +198,12 @@ async fn every_post_can_be_repeated_with_a_key() {
     let done = world.call("POST", "/api/v1/backups", Some(backup.clone())).await.expect(202).json();
     let done = done["podName"].as_str().expect("a name").to_owned();
     world.until_phase(&format!("/api/v1/backups/{done}"), "completed").await;
+    let car = world.car(&admin, &acme).await;
+    let traces = format!("/api/v1/emulators/{car}/vehicle/traces");
+    let trace = world.call("POST", &traces, None).await.expect(201).id();
     let bodies = BTreeMap::from([
+        (format!("{traces}/{trace}/finish"), json!({})),
+        (traces, json!({ "name": "motorway" })),
         ("/api/v1/backups".to_owned(), backup),
         ("/api/v1/restores".to_owned(), json!({ "backup": done })),
         ("/api/v1/retention_policies".to_owned(), nightly),

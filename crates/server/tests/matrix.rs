@@ -57,6 +57,7 @@ struct Things {
     /// Of that snapshot, and by the tenant's first admin.
     backup: String,
     restore: String,
+    trace: String,
 }
 
 struct Stage {
@@ -195,7 +196,23 @@ impl Stage {
         let kept = operation.starts_with("backups.") || operation.starts_with("restores.");
         let devices = ["emulators.", "snapshots.", "streams.", "tickets."];
         let devices = kept || devices.iter().any(|noun| operation.starts_with(noun));
-        let emulator = if devices { world.emulator(&owner, &tenant).await } else { nothing().emulator };
+        let drives = operation.starts_with("vehicles.");
+        let emulator = match (devices, drives) {
+            (_, true) => world.car(&owner, &tenant).await,
+            (true, false) => world.emulator(&owner, &tenant).await,
+            (false, false) => nothing().emulator,
+        };
+        let mut trace = nothing().trace;
+        if operation.contains("trace") || operation.contains("replay") {
+            let path = format!("/api/v1/emulators/{emulator}/vehicle");
+            trace = world.call_as(&owner, "POST", &format!("{path}/traces"), None).await.expect(201).id();
+            if operation.contains("replay") {
+                let finish = format!("{path}/traces/{trace}/finish");
+                world.call_as(&owner, "POST", &finish, None).await.expect(200);
+                let body = Some(json!({ "traceId": trace }));
+                world.call_as(&owner, "PUT", &format!("{path}/replay"), body).await.expect(200);
+            }
+        }
         let captures = kept || operation.starts_with("snapshots.") || operation == "emulators.swap_snapshot";
         let snapshot = if operation == "snapshots.upload" {
             let import = json!({ "tenantId": tenant, "like": "simulated-phone", "checksum": OF_NOTHING });
@@ -222,7 +239,7 @@ impl Stage {
             restore = made["podName"].as_str().expect("a name").to_owned();
             world.until_phase(&format!("/api/v1/restores/{restore}"), "completed").await;
         }
-        Things { tenant, group, user, newcomer, key, emulator, snapshot, policy, backup, restore }
+        Things { tenant, group, user, newcomer, key, emulator, snapshot, policy, backup, restore, trace }
     }
 }
 
@@ -242,12 +259,14 @@ fn nothing() -> Things {
         policy: format!("pol_{NOTHING}"),
         backup: format!("backup-{NOTHING}"),
         restore: format!("restore-{NOTHING}"),
+        trace: format!("vtr_{NOTHING}"),
     }
 }
 
 /// The request that tries an operation on these things. A new operation needs a row here.
 fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Value>) {
-    let Things { tenant, group, user, newcomer, key, emulator, snapshot, policy, backup, restore } = things;
+    let Things { tenant, group, user, newcomer, key, emulator, snapshot, policy, backup, restore, trace } =
+        things;
     let api = |rest: String| format!("/api/v1{rest}");
     match operation {
         "admins.create" => (api("/admins".into()), Some(json!({ "subject": format!("user:{user}") }))),
@@ -353,6 +372,29 @@ fn attempt(operation: &str, things: &Things, round: usize) -> (String, Option<Va
         "users.get" => (api(format!("/users/{user}")), None),
         "users.list" => (api("/users".into()), None),
         "users.update" => (api(format!("/users/{user}")), Some(json!({ "name": "Renamed" }))),
+        "vehicles.list_properties" => (api(format!("/emulators/{emulator}/vehicle/properties")), None),
+        "vehicles.get_property" => {
+            (api(format!("/emulators/{emulator}/vehicle/properties/PERF_VEHICLE_SPEED")), None)
+        }
+        "vehicles.set_property" => {
+            let path = format!("/emulators/{emulator}/vehicle/properties/PERF_VEHICLE_SPEED/0");
+            (api(path), Some(json!({ "value": 12.5 })))
+        }
+        "vehicles.list_traces" => (api(format!("/emulators/{emulator}/vehicle/traces")), None),
+        "vehicles.create_trace" => (api(format!("/emulators/{emulator}/vehicle/traces")), Some(json!({}))),
+        "vehicles.get_trace" | "vehicles.delete_trace" => {
+            (api(format!("/emulators/{emulator}/vehicle/traces/{trace}")), None)
+        }
+        "vehicles.finish_trace" => {
+            (api(format!("/emulators/{emulator}/vehicle/traces/{trace}/finish")), None)
+        }
+        "vehicles.read_trace" => (api(format!("/emulators/{emulator}/vehicle/traces/{trace}/content")), None),
+        "vehicles.get_replay" | "vehicles.delete_replay" => {
+            (api(format!("/emulators/{emulator}/vehicle/replay")), None)
+        }
+        "vehicles.create_replay" => {
+            (api(format!("/emulators/{emulator}/vehicle/replay")), Some(json!({ "traceId": trace })))
+        }
         unknown => panic!("{unknown} has no row here: say how it is tried, and check who may"),
     }
 }

@@ -225,6 +225,7 @@ impl Document {
             { "name": "meta", "description": "What the server says about itself." },
             { "name": "permissions", "description": "Who one is, and what one may do." },
             { "name": "restores", "description": "Backups that become snapshots again." },
+            { "name": "vehicles", "description": "The cars around automotive devices: their properties, and recorded drives." },
             { "name": "retention_policies", "description": "Which snapshots are kept, and which are let go." },
             { "name": "snapshots", "description": "What emulators boot from." },
             { "name": "sign_in", "description": "Pages on which people sign in, and OAuth 2 for their programs." },

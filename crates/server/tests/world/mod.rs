@@ -199,9 +199,13 @@ impl World {
 
     /// Returns when there is a snapshot to deploy.
     pub async fn snapshot(&self) -> String {
+        self.root("phone").await
+    }
+
+    async fn root(&self, device_type: &str) -> String {
+        let path = format!("/api/v1/snapshots?deployable=true&deviceType={device_type}");
         for _ in 0..500 {
-            let path = "/api/v1/snapshots?deployable=true&deviceType=phone";
-            let page = self.call("GET", path, None).await.expect(200).json();
+            let page = self.call("GET", &path, None).await.expect(200).json();
             if let Some(name) = page["items"][0]["name"].as_str() {
                 return name.to_owned();
             }
@@ -214,6 +218,14 @@ impl World {
     pub async fn emulator(&self, token: &str, tenant: &str) -> String {
         self.snapshot().await;
         let body = json!({ "tenantId": tenant });
+        let id = self.call_as(token, "POST", "/api/v1/emulators", Some(body)).await.expect(201).id();
+        self.until(&id, "running").await;
+        id
+    }
+
+    /// The same, automotive.
+    pub async fn car(&self, token: &str, tenant: &str) -> String {
+        let body = json!({ "tenantId": tenant, "snapshot": self.root("automotive").await });
         let id = self.call_as(token, "POST", "/api/v1/emulators", Some(body)).await.expect(201).id();
         self.until(&id, "running").await;
         id
@@ -453,6 +465,9 @@ pub fn example(path: &str) -> String {
             ("{podName}", "backups") => format!("backup-{NOTHING}"),
             ("{podName}", "restores") => format!("restore-{NOTHING}"),
             ("{name}", "snapshots") => "nothing".to_owned(),
+            ("{property}", _) => "PERF_VEHICLE_SPEED".to_owned(),
+            ("{area}", _) => "0".to_owned(),
+            ("{trace}", _) => format!("vtr_{NOTHING}"),
             ("{subject}", _) => format!("user:usr_{NOTHING}"),
             ("{grantId}", _) => format!("granted_viewer@emulator:emu_{NOTHING}"),
             (part, noun) => {

@@ -26,7 +26,7 @@ impl CrossOrigin {
             (ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, PUT, DELETE"),
             (
                 ACCESS_CONTROL_ALLOW_HEADERS,
-                "authorization, content-type, if-match, if-none-match, idempotency-key, last-event-id, x-request-id",
+                "authorization, content-type, grpc-timeout, if-match, if-none-match, idempotency-key, last-event-id, x-grpc-web, x-paddock-emulator, x-request-id, x-user-agent",
             ),
             (ACCESS_CONTROL_MAX_AGE, "600"),
         ];
@@ -39,7 +39,7 @@ pub fn write_headers(headers: &mut HeaderMap, allowed: Option<HeaderValue>) {
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(
         ACCESS_CONTROL_EXPOSE_HEADERS,
-        HeaderValue::from_static("etag, location, retry-after, x-request-id"),
+        HeaderValue::from_static("etag, grpc-message, grpc-status, location, retry-after, x-request-id"),
     );
     headers.append(VARY, HeaderValue::from_static("origin"));
 }
