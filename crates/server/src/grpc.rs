@@ -5,6 +5,7 @@ mod ending;
 mod status;
 mod vehicles;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
@@ -12,7 +13,8 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::post;
-use paddock_vehicle::{DESCRIPTORS, SERVICE};
+use paddock_vehicle::DESCRIPTORS;
+use paddock_vehicle::proto::vehicle_server_server::SERVICE_NAME as SERVICE;
 use tonic::server::NamedService;
 use tonic_health::ServingStatus;
 use tonic_web::GrpcWebLayer;
@@ -21,6 +23,7 @@ use crate::auth::{RateLimit, Recognised};
 use crate::http::App;
 use crate::http::conventions::cross_origin;
 use crate::http::conventions::request_id::{self, RequestId};
+use vehicles::Gateway;
 
 /// Everything that is served by gRPC.
 pub async fn routes(app: &App) -> anyhow::Result<Router> {
@@ -32,7 +35,7 @@ pub async fn routes(app: &App) -> anyhow::Result<Router> {
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let router =
-        Router::new().route(&format!("/{SERVICE}/{{method}}"), post(vehicles::call)).with_state(app.clone());
+        Router::new().route(&format!("/{SERVICE}/{{method}}"), post(vehicles::call)).with_state(Gateway { app: app.clone(), cars: Arc::default() });
     let router = serve(router, health);
     let router = serve(router, described().build_v1()?);
     let router = serve(router, described().build_v1alpha()?);

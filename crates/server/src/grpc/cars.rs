@@ -15,7 +15,7 @@ use paddock_engine::vehicles::{self, Way};
 use paddock_model::emulators::{Emulator, EmulatorId};
 use paddock_model::{Error, Result};
 
-use super::vehicles::EMULATOR_HEADER;
+use crate::http::emulators::EMULATOR_HEADER;
 
 /// One connection a device, shared by all calls.
 #[derive(Default)]

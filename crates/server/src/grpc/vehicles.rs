@@ -1,5 +1,6 @@
 //! The way to vehicles: who calls, which emulator is meant, whether that is allowed; then the car answers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -13,11 +14,11 @@ use paddock_engine::vehicles::{self, Way};
 use paddock_model::emulators::{Emulator, EmulatorId};
 use paddock_model::permissions::Relation;
 use paddock_model::{Error, caller};
-use paddock_vehicle::{Client, Vehicle};
-use std::sync::Arc;
+use paddock_vehicle::{Client, ClientName, Vehicle};
 use tonic::Status;
 use tower::ServiceExt;
 
+use super::cars::Cars;
 use super::ending::{self, Ending};
 use super::status;
 use crate::auth::{Caller, Recognised};
@@ -25,8 +26,7 @@ use crate::http::App;
 use crate::http::conventions::problem::Failure;
 use crate::http::conventions::refusals;
 use crate::http::conventions::request_id::RequestId;
-
-pub use crate::http::emulators::EMULATOR_HEADER;
+use crate::http::emulators::EMULATOR_HEADER;
 
 /// What a method needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,15 @@ fn need(method: &str) -> Option<Need> {
     })
 }
 
-pub async fn call(State(app): State<App>, Path(method): Path<String>, request: Request) -> Response {
+/// What calls to vehicles need.
+#[derive(Clone)]
+pub struct Gateway {
+    pub app: App,
+    pub cars: Arc<Cars>,
+}
+
+pub async fn call(State(gateway): State<Gateway>, Path(method): Path<String>, request: Request) -> Response {
+    let app = &gateway.app;
     let (parts, body) = request.into_parts();
     let deadline = match deadline(&parts.headers) {
         Ok(deadline) => deadline,
@@ -65,11 +73,11 @@ pub async fn call(State(app): State<App>, Path(method): Path<String>, request: R
         let refusal = Status::unimplemented(format!("VehicleServer has no method {method:?}."));
         return status::answer(&refusal, None);
     };
-    let asked = admit(&app, &parts, need).await;
+    let asked = admit(app, &parts, need).await;
     let outcome = match asked {
         Ok(admitted) => {
             let request = Request::from_parts(parts.clone(), body);
-            let answered = answer(&app, admitted, need, request);
+            let answered = answer(&gateway, admitted, need, request);
             match deadline {
                 // A stream's deadline holds for as long as it lasts; until it begins it is a call like any other.
                 Some(deadline) => match tokio::time::timeout_at(deadline, answered).await {
@@ -83,7 +91,7 @@ pub async fn call(State(app): State<App>, Path(method): Path<String>, request: R
     };
     match outcome {
         Ok((response, stream)) => limited(response, stream, deadline),
-        Err(error) => refuse(&app, &parts, &method, &error).await,
+        Err(error) => refuse(app, &parts, &method, &error).await,
     }
 }
 
@@ -118,7 +126,7 @@ async fn admit(app: &App, parts: &Parts, need: Need) -> Result<Admitted, Error> 
 }
 
 async fn answer(
-    app: &App,
+    Gateway { app, cars }: &Gateway,
     admitted: Admitted,
     need: Need,
     request: Request,
@@ -135,14 +143,14 @@ async fn answer(
                     .is_ok();
             ask(vehicle, &caller, may_drive, request).await
         }
-        None => app.cars.forward(&app.engine, &emulator, &way, request).await?,
+        None => cars.forward(&app.engine, &emulator, &way, request).await?,
     };
     Ok((response, stream))
 }
 
 /// Nothing is sent anywhere: the car is in this process.
 async fn ask(vehicle: Arc<Vehicle>, caller: &caller::Caller, may_drive: bool, request: Request) -> Response {
-    let client = Client { name: caller.subject.to_string().into(), may_drive };
+    let client = Client { name: ClientName::new(&caller.subject.to_string()), may_drive };
     match paddock_vehicle::service(vehicle, client).oneshot(request).await {
         Ok(response) => response.map(Body::new),
         Err(never) => match never {},
@@ -237,11 +245,14 @@ mod tests {
 
     #[test]
     fn every_method_of_the_service_has_its_need() {
-        let methods = paddock_vehicle::METHODS;
-        assert_eq!(methods.len(), 12);
+        let service = include_str!("../../../vehicle/proto/vehicle_server.proto");
+        let methods = service.lines().filter_map(|line| line.trim().strip_prefix("rpc ")?.split('(').next());
+        let mut known = 0;
         for method in methods {
             assert!(need(method).is_some(), "{method}");
+            known += 1;
         }
+        assert_eq!(known, 12);
         assert_eq!(need("SetValues"), Some(Need::Drive));
         assert_eq!(need("Nothing"), None);
     }
