@@ -43,9 +43,11 @@ impl Channel {
             Channel::Adb => "adb",
             Channel::Display => "display",
             Channel::Log => "logs",
+            Channel::Vehicle => "vehicle",
         }
     }
 
+    /// Those that are streams of the API; a car has a door of its own.
     pub fn parse(text: &str) -> Option<Self> {
         [Channel::Adb, Channel::Display, Channel::Log].into_iter().find(|channel| channel.name() == text)
     }
@@ -53,7 +55,7 @@ impl Channel {
     /// What a caller needs to hold on the emulator. Who sees the display can also type.
     pub const fn relation(self) -> Relation {
         match self {
-            Channel::Adb | Channel::Display => Relation::CanConnectAdb,
+            Channel::Adb | Channel::Display | Channel::Vehicle => Relation::CanConnectAdb,
             Channel::Log => Relation::CanViewLogs,
         }
     }

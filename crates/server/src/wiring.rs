@@ -189,12 +189,22 @@ fn devices(config: &Config, world: &World) -> anyhow::Result<Devices> {
     }
     let host = QemuSettings {
         qemu_binary: config.qemu.clone(),
+        connector: this_program(),
         clock: world.clock.clone(),
         ..QemuSettings::in_folder(config.data.join("devices"))
     };
     let host = Arc::new(QemuHost::open(host)?);
     let pool = Arc::new(Qcow2Pool::open("local", &config.data.join("disks"))?);
     Ok(Devices::new(host, pool, journals, settings).with_vault(vault(config)?))
+}
+
+/// Where this program lies; after an upgrade, where the new one does.
+fn this_program() -> PathBuf {
+    let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("paddockd"));
+    match program.to_str().and_then(|path| path.strip_suffix(" (deleted)")) {
+        Some(replaced) => PathBuf::from(replaced),
+        None => program,
+    }
 }
 
 /// Where backups are kept; nothing of it is looked at before it is needed.

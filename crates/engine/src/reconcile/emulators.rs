@@ -276,6 +276,7 @@ async fn launch(engine: &Engine, devices: &Devices, emulator: &Emulator) -> Resu
         memory_bytes: emulator.memory_bytes,
         cpus: emulator.cpus,
         template: emulator.start.template,
+        vehicle: None,
     })
 }
 

@@ -221,6 +221,7 @@ async fn prove(
             memory_bytes: snapshot.image.memory_bytes,
             cpus: snapshot.image.cpus,
             template: Some(template.id),
+            vehicle: None,
         };
         devices.host.ensure(&launch).await?;
     }

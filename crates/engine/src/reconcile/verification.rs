@@ -188,6 +188,7 @@ async fn boot(
         memory_bytes: snapshot.image.memory_bytes,
         cpus: snapshot.image.cpus,
         template: None,
+        vehicle: None,
     };
     let observed = devices.host.observe(trial.emulator).await?;
     if observed.is_none() {

@@ -4,7 +4,7 @@
 
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -38,6 +38,8 @@ pub struct Launch {
     /// The memory to resume from instead of booting; the volume is a clone of the disk that was taken with it, and nobody has
     /// written to it yet.
     pub template: Option<TemplateId>,
+    /// The socket of its car, which need not be there yet; none for a device without one.
+    pub vehicle: Option<PathBuf>,
 }
 
 /// A way into a device.
@@ -48,6 +50,8 @@ pub enum Channel {
     Display,
     /// Lines of JSON, one a log entry.
     Log,
+    /// HTTP/2, as the VehicleServer speaks it that an image brings itself.
+    Vehicle,
 }
 
 /// A part of what a device has written to its serial port.
