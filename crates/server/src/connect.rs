@@ -12,7 +12,9 @@ use std::sync::mpsc;
 /// Until either side ends.
 pub fn relay(socket: &Path) -> io::Result<()> {
     // A path to a socket has no room for more than 107 bytes, and a data folder may lie deeper than that.
-    if let (Some(folder), Some(name)) = (socket.parent().filter(|folder| *folder != Path::new("")), socket.file_name()) {
+    if let (Some(folder), Some(name)) =
+        (socket.parent().filter(|folder| *folder != Path::new("")), socket.file_name())
+    {
         std::env::set_current_dir(folder)?;
         return carry(UnixStream::connect(name)?);
     }

@@ -560,30 +560,4 @@ mod tests {
             draw(&mut Canvas::new(size.0, size.1), &[], &all);
         }
     }
-
-    #[test]
-    fn zz_preview() {
-        let car = seen(&[
-            (PERF_VEHICLE_SPEED, 0, "27.8"),
-            (VEHICLE_SPEED_DISPLAY_UNITS, 0, "0x91"),
-            (GEAR_SELECTION, 0, "8"),
-            (TURN_SIGNAL_STATE, 0, "2"),
-            (DOOR_POS, 0x1, "1"),
-            (DOOR_POS, 0x40, "1"),
-            (DOOR_POS, 0x20000000, "1"),
-            (PARKING_BRAKE_ON, 0, "1"),
-            (HEADLIGHTS_STATE, 0, "1"),
-            (ENV_OUTSIDE_TEMPERATURE, 0, "21.5"),
-            (PERF_ODOMETER, 0, "12345.6"),
-            (FUEL_LEVEL, 0, "9000"),
-            (INFO_FUEL_CAPACITY, 0, "15000"),
-            (RANGE_REMAINING, 0, "321000"),
-        ]);
-        let mut canvas = Canvas::new(1280, 720);
-        let start = std::time::Instant::now();
-        draw(&mut canvas, &[], &parts(&face(), &car, (1280, 720)));
-        eprintln!("{:?}", start.elapsed());
-        super::super::write_png(&canvas, std::fs::File::create("/tmp/guest-preview.png").expect("f"))
-            .expect("w");
-    }
 }
