@@ -1,5 +1,21 @@
 //! The car around an automotive device.
 
+mod catalogue;
+mod dump;
+mod files;
+mod journal;
+mod names;
+mod rings;
+mod service;
+mod subscriptions;
+mod values;
+mod vehicle;
+
+pub use catalogue::{Catalogue, CatalogueError};
+pub use service::{Client, VehicleService, service};
+pub use subscriptions::ClientName;
+pub use vehicle::Vehicle;
+
 /// As on the wire.
 pub mod proto {
     // What generated code looks like is not ours to say.
