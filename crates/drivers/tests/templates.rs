@@ -345,10 +345,8 @@ async fn processes_stand_still_with_the_memory_until_the_device_is_told_who_it_i
     assert!(goes_on(&world).await, "a process was left standing still");
 
     control.freeze(true, patience).await.expect("frozen");
-    let identity = control::identity(&Launch {
-        name: "told".to_owned(),
-        ..launch("", &origin.launch.volume, vec![world.adb.key()])
-    });
+    let told = Launch { name: "told".to_owned(), ..launch("", &origin.launch.volume, vec![world.adb.key()]) };
+    let identity = control::identity(&told, None);
     control.resume(now(), &identity, patience).await.expect("resumed");
     world.connect(&origin.launch);
     assert!(goes_on(&world).await, "a process was left standing still");

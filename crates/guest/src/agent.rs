@@ -11,9 +11,9 @@ use serde_json::json;
 
 use crate::channel::Place;
 use crate::device::{Device, Ground, KEPT_IDENTITY};
-use crate::identity::Given;
+use crate::identity::{DeviceType, Given};
 use crate::logs::{Buffer, Level};
-use crate::{adb, control, init, log_port, screen, tools, touches};
+use crate::{adb, control, init, log_port, screen, tools, touches, vehicle};
 
 /// Where QEMU's firmware configuration shows what the host gave.
 const GIVEN: &str = "/sys/firmware/qemu_fw_cfg/by_name/opt/org.paddock/identity/raw";
@@ -66,6 +66,10 @@ pub fn run(args: &[String]) -> Result<()> {
     device.log.info("paddock", &format!("ready as {}", device.identity().serial));
     events.tell(&json!({"event": "ready", "adb": address.port(), "bootDurationMs": crate::health::boot_duration(&device)}));
     println!("paddock: ready, adb at {address}");
+    if device.identity().device_type == DeviceType::Automotive {
+        device.properties.assign(vehicle::CONNECTED, "0");
+        vehicle::start(&device)?;
+    }
     if device.is_machine() {
         // None of this is needed to be ready, and all of it takes time.
         screen::start(&device)?;

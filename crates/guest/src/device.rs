@@ -23,6 +23,7 @@ use crate::logs::Logs;
 use crate::packages::Packages;
 use crate::properties::Properties;
 use crate::settings::Settings;
+use crate::vehicle::Vehicle;
 use crate::{kernel, network};
 
 /// Where the identity is kept while the machine runs, and no longer.
@@ -51,6 +52,7 @@ pub struct Device {
     pub activities: Activities,
     pub connections: Connections,
     pub freezer: Freezer,
+    pub vehicle: Vehicle,
     identity: Mutex<Identity>,
     gate: Mutex<Arc<Gate>>,
 }
@@ -77,6 +79,7 @@ impl Device {
             log: Logs::default(),
             activities: Activities::default(),
             connections: Connections::default(),
+            vehicle: Vehicle::default(),
             gate: Mutex::new(Arc::new(identity.adb.parsed()?)),
             identity: Mutex::new(identity),
         });
@@ -136,6 +139,8 @@ impl Device {
             let kept = serde_json::to_vec(&new.as_given()).context("write down the identity")?;
             fs::write(KEPT_IDENTITY, kept).context("write down the identity")?;
         }
+        // Anew each time: after a resume from memory the old connection leads nowhere.
+        self.vehicle.aim(new.vehicle);
         *self.gate.lock().unwrap_or_else(PoisonError::into_inner) = gate;
         *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = new;
         Ok(())

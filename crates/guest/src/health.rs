@@ -46,6 +46,7 @@ pub fn report(device: &Device, with_properties: bool) -> Value {
         "frozen": device.freezer.is_frozen(),
         "watchdogThaws": device.freezer.expired(),
         "lastLog": device.log.last(),
+        "vehicle": device.vehicle.link().name(),
     });
     if with_properties {
         report["properties"] = json!(device.properties.all());

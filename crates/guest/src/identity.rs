@@ -2,7 +2,7 @@
 //! clone of the disk carries nobody's identity.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -27,6 +27,8 @@ pub struct Given {
     pub seed: Option<String>,
     /// Further properties, read-only ones too.
     pub properties: BTreeMap<String, String>,
+    /// Where the car is. Left out, there is none, whatever was said before.
+    pub vehicle: Option<SocketAddr>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,6 +78,8 @@ pub struct Identity {
     /// Further properties that the host gave.
     #[serde(skip)]
     pub properties: BTreeMap<String, String>,
+    #[serde(skip)]
+    pub vehicle: Option<SocketAddr>,
 }
 
 impl Identity {
@@ -98,6 +102,7 @@ impl Identity {
             network: Network::default(),
             adb: Access::default(),
             properties: BTreeMap::new(),
+            vehicle: None,
         })
     }
 
@@ -152,6 +157,7 @@ impl Identity {
             new.adb.clone_from(adb);
         }
         new.device_type = given.device_type.unwrap_or(new.device_type);
+        new.vehicle = given.vehicle;
         new.properties.extend(given.properties.clone());
         if let Some(network) = &given.network {
             ensure!(network.prefix <= 32, "network.prefix: at most 32");
@@ -176,6 +182,7 @@ impl Identity {
             adb: Some(self.adb.clone()),
             seed: None,
             properties: self.properties.clone(),
+            vehicle: self.vehicle,
         }
     }
 

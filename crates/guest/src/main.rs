@@ -24,6 +24,7 @@ mod screen;
 mod settings;
 mod tools;
 mod touches;
+mod vehicle;
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -86,6 +86,17 @@ impl Properties {
         self.changed.notify_all();
     }
 
+    /// Forgets the others.
+    pub fn retain(&self, keep: impl Fn(&str) -> bool) {
+        let mut state = self.lock();
+        let before = state.values.len();
+        state.values.retain(|name, _| keep(name));
+        if state.values.len() < before {
+            state.version += 1;
+            self.changed.notify_all();
+        }
+    }
+
     /// Waits until something has changed since `version`, or the time is over; says which version is now.
     pub fn wait(&self, version: u64, at_most: Duration) -> u64 {
         let unchanged = |state: &mut State| state.version == version;

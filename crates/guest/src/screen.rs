@@ -1,6 +1,7 @@
 //! The screen: what is drawn for the state the device is in, shown on the display device and taken by `screencap`.
 
 mod canvas;
+mod cluster;
 mod display;
 mod home;
 
@@ -11,6 +12,9 @@ use std::time::Duration;
 pub use canvas::Canvas;
 
 use crate::device::Device;
+
+/// At most so often is anything drawn, however much happens.
+const PAUSE: Duration = Duration::from_millis(60);
 
 /// How large the screen is, `ro.paddock.screen`.
 pub fn size(device: &Device) -> (usize, usize) {
@@ -26,7 +30,7 @@ pub fn size(device: &Device) -> (usize, usize) {
 pub fn draw(device: &Device) -> Canvas {
     let (width, height) = size(device);
     let mut canvas = Canvas::new(width, height);
-    home::draw(&mut canvas, &home::Scene::of(device));
+    home::draw(&mut canvas, None, &home::Scene::of(device, (width, height)));
     canvas
 }
 
@@ -41,13 +45,14 @@ pub fn start(device: &Arc<Device>) -> io::Result<()> {
             Err(error) => return device.log.warn("screen", &format!("no picture: {error:#}")),
         };
         let (mut shown, mut version) = (None, 0);
+        let mut canvas = Canvas::new(width, height);
         loop {
-            let scene = home::Scene::of(&device);
+            let scene = home::Scene::of(&device, (width, height));
             if shown.as_ref() != Some(&scene) {
-                let mut canvas = Canvas::new(width, height);
-                home::draw(&mut canvas, &scene);
-                display.show(&canvas);
+                let changed = home::draw(&mut canvas, shown.as_ref(), &scene);
+                display.show(&canvas, &changed);
                 shown = Some(scene);
+                std::thread::sleep(PAUSE);
             }
             // The clock on the screen shows minutes.
             let rest = 60_000 - device.clock().as_millis() as u64 % 60_000;

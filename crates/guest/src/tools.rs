@@ -5,6 +5,7 @@ mod input;
 mod log;
 mod package_manager;
 mod state;
+mod vehicle;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -20,7 +21,7 @@ use crate::adb::shell::{Kind, read_packet, write_packet};
 use crate::device::Device;
 
 /// Names under which this program is a tool. Debian's busybox prefers its own applets, so none of them is here.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 13] = [
     "am",
     "cmd",
     "dumpsys",
@@ -32,6 +33,7 @@ pub const NAMES: [&str; 12] = [
     "screencap",
     "setprop",
     "settings",
+    "vehicle",
     "wm",
 ];
 
@@ -194,6 +196,7 @@ fn carry_out(device: &Arc<Device>, call: &Call, from: &mut impl Read, to: &mut A
         ("wm", args) => state::wm(device, args, to),
         ("dumpsys", args) => state::dumpsys(device, args, to),
         ("screencap", args) => state::screencap(device, call, args, to),
+        ("vehicle", args) => vehicle::vehicle(device, args, to),
         ("log", args) => log::log(device, call.pid, args),
         ("logcat", _) => log::logcat(device, call, to),
         ("input", args) | ("cmd", ["input", args @ ..]) => input::input(device, args),

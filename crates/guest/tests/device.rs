@@ -179,10 +179,15 @@ fn a_frozen_disk_takes_no_writes_and_the_watchdog_thaws_it() {
 fn what_was_written_outlives_a_restart_of_the_machine_and_identity_comes_from_the_host() {
     let mut adb = Adb::new();
     let mut machine = Machine::boot("automotive", &identity(&adb, "EMU-3", "00000000000000cc"));
-    machine.ready();
+    let health = machine.ready().ask(json!({"op": "health"}));
     adb.connect(machine.port);
     assert!(adb.shell("pm list features").contains("android.hardware.type.automotive"));
-    adb.shell("setprop vehicle.speed 88; setprop persist.kept yes; echo kept > /data/kept");
+    // Nobody has told it of a car.
+    assert_eq!(health["ok"]["vehicle"], "absent");
+    assert_eq!(adb.shell("getprop sys.vehicle.connected"), "0");
+    let output = adb.output(&["shell", "vehicle get PERF_VEHICLE_SPEED"]);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "vehicle: the car is not connected\n");
+    adb.shell("setprop persist.kept yes; echo kept > /data/kept");
     let shot = machine.folder.path().join("shot.png");
     machine.qmp(&[json!({"execute": "screendump", "arguments": {"filename": shot, "format": "png"}})]);
     assert_eq!(size_of_picture(&shot), (1280, 720));

@@ -119,4 +119,32 @@ pub struct DeviceState {
     pub disk_total_bytes: i64,
     pub disk_available_bytes: i64,
     pub properties: BTreeMap<String, String>,
+    /// None where the device does not say.
+    pub vehicle: Option<VehicleLink>,
+}
+
+/// How a device stands to its car, by its own word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum VehicleLink {
+    Connected,
+    /// It tries.
+    Connecting,
+    /// It was told of none.
+    Absent,
+}
+
+impl VehicleLink {
+    pub const fn name(self) -> &'static str {
+        match self {
+            VehicleLink::Connected => "connected",
+            VehicleLink::Connecting => "connecting",
+            VehicleLink::Absent => "absent",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        [VehicleLink::Connected, VehicleLink::Connecting, VehicleLink::Absent]
+            .into_iter()
+            .find(|link| link.name() == text)
+    }
 }

@@ -47,6 +47,7 @@ impl Channel {
         }
     }
 
+    /// Those that are streams of the API; a car has a door of its own.
     pub fn parse(text: &str) -> Option<Self> {
         [Channel::Adb, Channel::Display, Channel::Log, Channel::Vehicle]
             .into_iter()

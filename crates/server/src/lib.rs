@@ -3,6 +3,7 @@
 pub mod auth;
 mod bridge;
 pub mod config;
+pub mod connect;
 pub mod grpc;
 pub mod http;
 pub mod listener;

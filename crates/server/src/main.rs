@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -10,6 +11,7 @@ use paddock_model::audit::Verified;
 use paddock_model::emulators::address_of;
 use paddock_server::auth::access_token;
 use paddock_server::config::{self, Config, InForce};
+use paddock_server::connect;
 use paddock_server::http::{self, meta::Build};
 use paddock_server::logging;
 use paddock_server::wiring::{self, World};
@@ -79,10 +81,23 @@ fn command() -> Command {
                 .arg_required_else_help(true)
                 .subcommand(Command::new("token").about(token)),
         )
+        .subcommand(
+            Command::new("connect")
+                .hide(true)
+                .about("Carry standard input and output to a socket, as the way from a device to its car")
+                .arg(Arg::new("socket").required(true).value_parser(clap::value_parser!(PathBuf))),
+        )
 }
 
 fn run(arguments: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
     let matches = command().get_matches_from(arguments);
+    if let Some(socket) =
+        matches.subcommand_matches("connect").and_then(|own| own.get_one::<PathBuf>("socket"))
+    {
+        // Whoever called hears of a failure by the end of the connection: there is nobody else to tell.
+        let _ = connect::relay(socket);
+        return Ok(());
+    }
     if matches.subcommand_matches("openapi").is_some() {
         print!("{}", std::str::from_utf8(&http::document(&Config::default()).json)?);
         return Ok(());

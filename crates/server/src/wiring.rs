@@ -192,6 +192,7 @@ fn devices(config: &Config, world: &World, garage: Arc<Garage>) -> anyhow::Resul
     }
     let host = QemuSettings {
         qemu_binary: config.qemu.clone(),
+        connector: this_program(),
         clock: world.clock.clone(),
         ..QemuSettings::in_folder(config.data.join("devices"))
     };
@@ -212,6 +213,15 @@ fn garage(config: &Config, world: &World) -> anyhow::Result<Arc<Garage>> {
         }
     };
     Ok(Garage::open(&config.data.join("vehicles"), catalogue, world.clock.clone())?)
+}
+
+/// Where this program lies; after an upgrade, where the new one does.
+fn this_program() -> PathBuf {
+    let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("paddockd"));
+    match program.to_str().and_then(|path| path.strip_suffix(" (deleted)")) {
+        Some(replaced) => PathBuf::from(replaced),
+        None => program,
+    }
 }
 
 /// Where backups are kept; nothing of it is looked at before it is needed.

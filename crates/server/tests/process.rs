@@ -551,3 +551,47 @@ async fn the_audit_is_verified_while_the_server_writes_it() {
         assert!(text(&output.stdout).contains("CHANGED at number 1"), "{output:?}");
     }
 }
+
+#[test]
+fn a_connection_is_carried_to_a_socket_until_either_side_ends() {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+
+    // Deeper than a socket's path may be; nobody needs a setting, and nothing is ever printed.
+    let folder = tempfile::tempdir().expect("a folder");
+    let deep = folder.path().join("a folder, of 'many' letters ".repeat(5));
+    std::fs::create_dir(&deep).expect("a folder");
+    let socket = deep.join("vehicle.sock");
+    let connect = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_paddockd"));
+        command.env_clear().arg("connect").arg(&socket).stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("paddockd")
+    };
+    let absent = connect().wait_with_output().expect("an end");
+    assert_eq!((text(&absent.stdout), text(&absent.stderr)), (String::new(), String::new()));
+
+    // Bound by a short name, as its path is too long.
+    let bound = folder.path().join("s");
+    let listener = UnixListener::bind(&bound).expect("a socket");
+    std::fs::rename(&bound, &socket).expect("moved");
+    let started = Instant::now();
+    let mut child = connect();
+    let (mut car, _) = listener.accept().expect("a connection");
+    println!("connected after {:?}", started.elapsed());
+    let mut to = child.stdin.take().expect("input");
+    to.write_all(b"question").expect("written");
+    let mut question = [0; 8];
+    car.read_exact(&mut question).expect("carried");
+    car.write_all(&[7; 300_000]).expect("written");
+    drop(car);
+    // The car has ended, and so has the connection, although its other side is still open.
+    let ended = child.wait_with_output().expect("an end");
+    assert_eq!((&question, ended.stdout.len(), ended.stderr.len()), (b"question", 300_000, 0));
+
+    let mut child = connect();
+    let (mut car, _) = listener.accept().expect("a connection");
+    drop(child.stdin.take());
+    assert_eq!(car.read(&mut question).expect("an end"), 0);
+    child.wait().expect("an end");
+}

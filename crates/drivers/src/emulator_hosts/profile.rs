@@ -1,6 +1,7 @@
 //! Image profiles: what kind of machine a disk needs around it, as data. `docs/guide/android-images.md` explains each field.
 
 use std::fmt;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Component, Path};
 
 use paddock_model::devices::DeviceType;
@@ -30,6 +31,8 @@ pub struct Profile {
     pub adb: Adb,
     pub identity: Option<Identity>,
     pub channels: Option<Channels>,
+    #[serde(default)]
+    pub vehicle: Vehicle,
     pub ready: Ready,
     #[serde(default)]
     pub capabilities: Vec<String>,
@@ -130,6 +133,22 @@ pub struct Channels {
     pub log: String,
 }
 
+/// How an automotive device and its car reach each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Vehicle {
+    /// The car stands outside, and this address of the device's own network leads to it.
+    GuestAddress(SocketAddrV4),
+    /// The image brings a VehicleServer of its own, which listens on this port.
+    Port(u16),
+}
+
+impl Default for Vehicle {
+    fn default() -> Vehicle {
+        Vehicle::GuestAddress(SocketAddrV4::new(Ipv4Addr::new(10, 0, 2, 100), 9300))
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Ready {
@@ -193,6 +212,24 @@ impl Profile {
                 "a device without channels cannot say that it is ready; say `\"by\": \"adb\"`".to_owned(),
             );
         }
+        match self.vehicle {
+            // QEMU's own network, without its gateway, name server, device, name and broadcast.
+            Vehicle::GuestAddress(address)
+                if address.port() == 0
+                    || address.ip().octets()[..3] != [10, 0, 2]
+                    || [0, 2, 3, 15, 255].contains(&address.ip().octets()[3]) =>
+            {
+                return wrong(format!("{address} cannot lead to a car; use 10.0.2.100:9300"));
+            }
+            Vehicle::Port(port)
+                if port == 0
+                    || port == ADB_PORT
+                    || self.network.ports.iter().any(|other| other.host == port) =>
+            {
+                return wrong(format!("port {port} of the device's address is not free for its car"));
+            }
+            _ => {}
+        }
         // Each file ends up in one folder, beside the others.
         let own = self.disks.iter().filter(|disk| !disk.read_only).map(|disk| disk.file.as_str());
         for file in self.files().into_iter().chain(own) {
@@ -234,6 +271,9 @@ impl Profile {
     }
 }
 
+/// The port on the device's address where ADB answers, whatever the device's own port is.
+pub const ADB_PORT: u16 = 5555;
+
 /// What a profile is called in the folder of its image.
 pub const FILE_NAME: &str = "profile.json";
 
@@ -270,8 +310,14 @@ mod tests {
             ("/boot/kind", json!("magic"), "magic"),
             ("/channels", json!(null), "cannot say that it is ready"),
             ("/machine/cpus", json!(0), "processor"),
+            ("/vehicle", json!({"port": 5555}), "not free"),
+            ("/vehicle", json!({"port": 0}), "not free"),
+            ("/vehicle", json!({"guestAddress": "10.0.2.2:9300"}), "10.0.2.100:9300"),
+            ("/vehicle", json!({"guestAddress": "192.168.98.1:9300"}), "10.0.2.100:9300"),
+            ("/vehicle", json!({"address": "x"}), "guestAddress"),
         ] {
             let mut profile: Value = serde_json::from_str(PHONE).expect("JSON");
+            profile["vehicle"] = json!({"port": 9300});
             *profile.pointer_mut(place).expect("a place") = value;
             let refused = Profile::parse(profile.to_string().as_bytes()).expect_err(place).to_string();
             assert!(refused.contains(reason), "{place}: {refused}");

@@ -18,6 +18,7 @@ use paddock_model::drivers::disk_pools::{Integrity, Volume};
 use paddock_model::drivers::emulator_hosts::{
     ByteStream, Channel, Consistency, Console, EmulatorHost, HostTemplate, Launch, Switch,
 };
+use paddock_model::drivers::garages::NO_VEHICLE;
 use paddock_model::drivers::{DriverError, DriverResult, Retry};
 use paddock_model::emulators::EmulatorId;
 use paddock_model::ports::Clock;
@@ -526,6 +527,10 @@ impl EmulatorHost for SimulatedHost {
     /// Whatever is said comes back, but from the log, which is written as a real device's is.
     async fn open(&self, emulator: EmulatorId, channel: Channel) -> DriverResult<Box<dyn ByteStream>> {
         self.0.faults.strike("open a way into a device")?;
+        if channel == Channel::Vehicle {
+            let message = format!("{emulator} is simulated and has no VehicleServer of its own");
+            return Err(DriverError::new(Retry::Never, NO_VEHICLE, message));
+        }
         let number = self.present(emulator, |device| {
             is_up(device, emulator)?;
             Ok(device.number)
@@ -675,6 +680,7 @@ mod tests {
             memory_bytes: 1 << 28,
             cpus: 1,
             template: None,
+            vehicle: None,
         }
     }
 

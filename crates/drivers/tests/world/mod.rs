@@ -89,6 +89,7 @@ pub fn launch(image: &str, volume: &Volume, adb_keys: Vec<String>) -> Launch {
         memory_bytes: 256 << 20,
         cpus: 1,
         template: None,
+        vehicle: None,
     }
 }
 

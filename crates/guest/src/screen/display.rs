@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use super::canvas::Canvas;
+use super::canvas::{Area, Canvas};
 use crate::kernel::Mapping;
 
 const VENDOR: &str = "0x1234";
@@ -45,16 +45,20 @@ impl Display {
         Ok(Some(Display { memory, _registers: registers, shown: Vec::new(), width }))
     }
 
-    /// Copies the rows that differ from what is shown.
-    pub fn show(&mut self, canvas: &Canvas) {
-        let rows = canvas.pixels.chunks_exact(self.width);
-        for (index, row) in rows.enumerate() {
-            let start = index * self.width;
-            if self.shown.get(start..start + self.width) != Some(row) {
-                self.memory.write(start * 4, row);
+    /// Copies the rows of these parts that differ from what is shown.
+    pub fn show(&mut self, canvas: &Canvas, parts: &[Area]) {
+        // The display's memory is slow and this is not: nothing is written that is there already.
+        self.shown.resize(canvas.pixels.len(), !0);
+        for part in parts {
+            for y in part.top..part.bottom {
+                let start = y as usize * self.width;
+                let row = start + part.left as usize..start + part.right as usize;
+                if self.shown[row.clone()] != canvas.pixels[row.clone()] {
+                    self.memory.write(row.start * 4, &canvas.pixels[row.clone()]);
+                    self.shown[row.clone()].copy_from_slice(&canvas.pixels[row]);
+                }
             }
         }
-        self.shown.clone_from(&canvas.pixels);
     }
 }
 

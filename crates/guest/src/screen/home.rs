@@ -1,42 +1,40 @@
-//! The home screen: a phone's clock and apps, or a car's instrument cluster.
+//! The home screen: a phone's clock and apps, or the instrument cluster of a car.
 
-use super::canvas::{Canvas, Colour};
+use super::canvas::{Area, Canvas, Colour};
+use super::cluster;
 use crate::device::Device;
 use crate::identity::DeviceType;
 use crate::logcat::Date;
 
-const WHITE: Colour = 0x00ff_ffff;
-const SOFT: Colour = 0x00b8_c4d6;
-const ACCENT: Colour = 0x003d_dc84;
+pub const WHITE: Colour = 0x00ff_ffff;
+pub const SOFT: Colour = 0x00b8_c4d6;
+pub const ACCENT: Colour = 0x003d_dc84;
 
 /// Everything the picture depends on; the same scene is the same picture.
-#[derive(PartialEq, Eq)]
-pub struct Scene {
-    device_type: DeviceType,
-    name: String,
-    serial: String,
-    version: String,
-    clock: String,
-    date: String,
-    apps: Vec<String>,
-    front: Option<String>,
-    speed: i32,
-    gear: String,
-    range: String,
+#[derive(PartialEq)]
+pub enum Scene {
+    Phone(Face),
+    Car(Vec<cluster::Part>),
 }
 
-impl Scene {
-    pub fn of(device: &Device) -> Scene {
+/// What both kinds of device show of themselves.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Face {
+    pub name: String,
+    pub serial: String,
+    pub version: String,
+    pub clock: String,
+    pub date: String,
+    pub apps: Vec<String>,
+    pub front: Option<String>,
+}
+
+impl Face {
+    fn of(device: &Device) -> Face {
         let identity = device.identity();
         let now = Date::of(device.clock().as_secs());
         let days = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
-        let or = |name: &str, otherwise: &str| {
-            Some(device.properties.get(name))
-                .filter(|value| !value.is_empty())
-                .unwrap_or(otherwise.to_owned())
-        };
-        Scene {
-            device_type: identity.device_type,
+        Face {
             name: identity.device_name,
             serial: identity.serial,
             version: identity.android_version,
@@ -50,22 +48,42 @@ impl Scene {
             ),
             apps: device.packages.installed().into_keys().take(8).collect(),
             front: device.activities.front().map(|component| component.short()),
-            speed: device.properties.get("vehicle.speed").parse::<f32>().unwrap_or(0.0).clamp(0.0, 260.0)
-                as i32,
-            gear: or("vehicle.gear", "P"),
-            range: or("vehicle.range", "--"),
         }
     }
 }
 
-pub fn draw(canvas: &mut Canvas, scene: &Scene) {
-    match scene.device_type {
-        DeviceType::Phone => phone(canvas, scene),
-        DeviceType::Automotive => car(canvas, scene),
+impl Scene {
+    pub fn of(device: &Device, size: (usize, usize)) -> Scene {
+        let face = Face::of(device);
+        match device.identity().device_type {
+            DeviceType::Phone => Scene::Phone(face),
+            DeviceType::Automotive => {
+                let link = device.vehicle.link();
+                let instruments = device.vehicle.read(|known| cluster::Instruments::of(known, link));
+                Scene::Car(cluster::parts(&face, &instruments, size))
+            }
+        }
     }
 }
 
-fn phone(canvas: &mut Canvas, scene: &Scene) {
+/// Draws what differs from the scene that the canvas shows; says where that is.
+pub fn draw(canvas: &mut Canvas, before: Option<&Scene>, scene: &Scene) -> Vec<Area> {
+    match scene {
+        Scene::Phone(face) => {
+            phone(canvas, face);
+            vec![canvas.whole()]
+        }
+        Scene::Car(parts) => {
+            let shown = match before {
+                Some(Scene::Car(shown)) => shown.as_slice(),
+                _ => &[],
+            };
+            cluster::draw(canvas, shown, parts)
+        }
+    }
+}
+
+fn phone(canvas: &mut Canvas, scene: &Face) {
     let (width, height) = (canvas.width as i32, canvas.height as i32);
     let middle = width / 2;
     canvas.fill(0x000f_203a, 0x002a_4a6b);
@@ -105,35 +123,8 @@ fn icon(canvas: &mut Canvas, centre: (i32, i32), app: &str) {
     canvas.text((centre.0, centre.1 + 54), fitting(label, 24, canvas.width as i32 / 4 - 10), label, WHITE);
 }
 
-fn car(canvas: &mut Canvas, scene: &Scene) {
-    let (width, height) = (canvas.width as i32, canvas.height as i32);
-    canvas.fill(0x0005_080f, 0x0011_1c2e);
-    let (centre, radius) = ((width * 5 / 16, height / 2), height * 3 / 8);
-    canvas.arc(centre, (radius - 22, radius), (-135.0, 135.0), 0x0024_3348);
-    let to = -135.0 + 270.0 * scene.speed as f32 / 260.0;
-    canvas.arc(centre, (radius - 22, radius), (-135.0, to), ACCENT);
-    canvas.text((centre.0, centre.1 - height / 8), height / 5, &scene.speed.to_string(), WHITE);
-    canvas.text((centre.0, centre.1 + height / 10), 32, "km/h", SOFT);
-    canvas.text((centre.0, centre.1 + height / 5), 64, &scene.gear, ACCENT);
-    let (left, panel) = (width * 19 / 32, width * 12 / 32);
-    let middle = left + panel / 2;
-    canvas.text((middle, height / 10), height / 7, &scene.clock, WHITE);
-    canvas.text((middle, height / 10 + height / 6), 28, &scene.date, SOFT);
-    canvas.panel((left, height * 3 / 8), (panel, height / 4), 28, 0x001a_2a40);
-    let shown = scene.front.clone().unwrap_or_else(|| format!("Range {} km", scene.range));
-    canvas.text((middle, height / 2 - 24), fitting(&shown, 40, panel - 40), &shown, WHITE);
-    canvas.text((middle, height * 11 / 16), fitting(&scene.name, 40, panel), &scene.name, WHITE);
-    canvas.text(
-        (middle, height * 11 / 16 + 60),
-        32,
-        &format!("Android {} Automotive", scene.version),
-        ACCENT,
-    );
-    canvas.text((middle, height * 11 / 16 + 110), 24, &scene.serial, SOFT);
-}
-
 /// The height at which a text is no wider than there is room; letters are about half as wide as high.
-fn fitting(text: &str, wanted: i32, room: i32) -> i32 {
+pub fn fitting(text: &str, wanted: i32, room: i32) -> i32 {
     let letters = text.chars().count().max(1) as i32;
     wanted.min(room * 2 / letters * 10 / 11).max(10)
 }

@@ -1,10 +1,10 @@
-//! How QEMU is called for a device: a function of the image's profile and the launch, and of nothing else.
+//! How QEMU is called for a device: a function of the image's profile, the launch and the host's settings, and of nothing else.
 //!
 //! QEMU runs in the device's own folder and finds its sockets and files there by short names: a path to a socket has no
 //! room for more than 107 bytes, and a data folder may lie deeper than that.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 
 use paddock_model::devices::DeviceIdentity;
@@ -15,10 +15,8 @@ use paddock_model::templates::TemplateId;
 use serde_json::{Value, json};
 
 use super::console;
-use crate::emulator_hosts::profile::{Boot, DiskFormat, Identity, Profile};
-
-/// The port on the device's address where ADB answers, whatever the device's own port is.
-pub const ADB_PORT: u16 = 5555;
+pub use crate::emulator_hosts::profile::ADB_PORT;
+use crate::emulator_hosts::profile::{Boot, DiskFormat, Identity, Profile, Vehicle};
 
 pub const QMP_SOCKET: &str = "qmp.sock";
 pub const CONTROL_SOCKET: &str = "control.sock";
@@ -89,6 +87,7 @@ pub fn arguments(
     image: &Path,
     launch: &Launch,
     accelerator: Accelerator,
+    connector: &Path,
     start: Start,
 ) -> Vec<String> {
     let mut line = Line(Vec::new());
@@ -160,6 +159,14 @@ pub fn arguments(
             netdev += &format!(",hostfwd={forward}");
         }
     }
+    if !matches!(start, Start::Template { .. })
+        && let Some((address, socket)) = car(profile, launch)
+    {
+        let command = [connector, Path::new("connect"), socket].map(quoted).join(" ");
+        let (ip, port) = (address.ip(), address.port());
+        // A comma ends an option unless there are two.
+        netdev += &format!(",guestfwd=tcp:{ip}:{port}-cmd:{}", command.replace(',', ",,"));
+    }
     if network.restricted {
         netdev += ",restrict=on";
     }
@@ -204,11 +211,28 @@ pub fn arguments(
     line.0
 }
 
+/// Where the device finds its car, and the car's socket; nothing when it has none outside.
+pub fn car<'a>(profile: &Profile, launch: &'a Launch) -> Option<(SocketAddrV4, &'a Path)> {
+    match (profile.vehicle, &launch.vehicle) {
+        (Vehicle::GuestAddress(address), Some(socket)) => Some((address, socket)),
+        _ => None,
+    }
+}
+
+/// As one word of a shell's line, which is how QEMU's network reads a command.
+fn quoted(word: &Path) -> String {
+    format!("'{}'", word.display().to_string().replace('\'', r"'\''"))
+}
+
 /// What of the device's own network answers at its address, as QEMU is told it.
 pub fn forwards(profile: &Profile, address: Ipv4Addr) -> Vec<String> {
     let adb = (ADB_PORT, profile.adb.port);
     let others = profile.network.ports.iter().map(|port| (port.host, port.guest));
-    let ports = std::iter::once(adb).chain(others);
+    let own_car = match profile.vehicle {
+        Vehicle::Port(port) => Some((port, port)),
+        Vehicle::GuestAddress(_) => None,
+    };
+    let ports = std::iter::once(adb).chain(others).chain(own_car);
     ports.map(|(host, guest)| format!("tcp:{address}:{host}-:{guest}")).collect()
 }
 
@@ -222,10 +246,12 @@ pub fn shape(profile: &Profile, launch: &Launch, accelerator: Accelerator) -> St
         identity: DeviceIdentity { mac: String::new(), ..launch.identity.clone() },
         address: Ipv4Addr::UNSPECIFIED,
         template: None,
+        vehicle: None,
         ..launch.clone()
     };
     // The image's name holds the digest of its files.
-    let words = arguments(profile, Path::new(&launch.image), &nobody, accelerator, Start::Boot);
+    let words =
+        arguments(profile, Path::new(&launch.image), &nobody, accelerator, Path::new(""), Start::Boot);
     words.join("\n")
 }
 
@@ -343,6 +369,7 @@ mod tests {
             memory_bytes: 512 << 20,
             cpus: 2,
             template: TemplateId::parse("tpl_01k9zzzzzzzzzzzzzzzzzzzzzz"),
+            vehicle: None,
         }
     }
 
@@ -352,6 +379,36 @@ mod tests {
             Some(_) => word.clone(),
             None => text + " " + word,
         })
+    }
+
+    const AUTOMOTIVE: &str = include_str!("../../../../../image/automotive.profile.json");
+
+    fn words(profile: &Profile, launch: &Launch, start: Start) -> Vec<String> {
+        let connector = Path::new("/usr/local/bin/paddockd");
+        arguments(profile, Path::new("/host/images/x"), launch, Accelerator::Tcg, connector, start)
+    }
+
+    fn netdev(profile: &Profile, launch: &Launch, start: Start) -> String {
+        let words = words(profile, launch, start);
+        let at = words.iter().position(|word| word == "-netdev").expect("a network");
+        words[at + 1].clone()
+    }
+
+    #[test]
+    fn an_image_with_a_server_of_its_own_is_reached_and_reaches_nobody() {
+        let mut profile = Profile::parse(AUTOMOTIVE.as_bytes()).expect("a profile");
+        let launch = Launch { vehicle: Some("/car".into()), ..launch() };
+        assert!(netdev(&profile, &launch, Start::Boot).contains("guestfwd=tcp:10.0.2.100:9300-cmd:"));
+        assert_eq!(
+            netdev(&profile, &Launch { vehicle: None, ..launch.clone() }, Start::Resume),
+            "user,id=network"
+        );
+
+        profile.vehicle = Vehicle::Port(9301);
+
+        let own = netdev(&profile, &launch, Start::Boot);
+        assert!(own.contains("hostfwd=tcp:127.80.0.5:9301-:9301") && !own.contains("guestfwd"), "{own}");
+        assert_eq!(forwards(&profile, launch.address).len(), 2);
     }
 
     /// Every change of the command line shows in `arguments.txt`; UPDATE=1 writes it anew.
@@ -368,8 +425,7 @@ mod tests {
         let mut found = String::new();
         for (title, text) in profiles {
             let profile = Profile::parse(text.as_bytes()).expect(title);
-            let words =
-                arguments(&profile, Path::new("/host/images/x"), &launch(), Accelerator::Tcg, Start::Boot);
+            let words = words(&profile, &launch(), Start::Boot);
             found += &format!("## {title}\n{}\n\n", readable(&words));
         }
         let profile = Profile::parse(profiles[0].1.as_bytes()).expect("a profile");
@@ -377,8 +433,17 @@ mod tests {
             ("reference device, resuming", Start::Resume),
             ("reference device, becoming a template", Start::Template { disk_bytes: 2 << 30 }),
         ] {
-            let words = arguments(&profile, Path::new("/host/images/x"), &launch(), Accelerator::Tcg, start);
+            let words = words(&profile, &launch(), start);
             found += &format!("## {title}\n{}\n\n", readable(&words));
+        }
+        let profile = Profile::parse(AUTOMOTIVE.as_bytes()).expect("a profile");
+        for (title, start) in [
+            ("reference device with a car", Start::Boot),
+            ("reference device with a car, resuming", Start::Resume),
+        ] {
+            let launch =
+                Launch { vehicle: Some("/data/a, \"b\"'s/vehicles/x/vehicle.sock".into()), ..launch() };
+            found += &format!("## {title}\n{}\n\n", readable(&words(&profile, &launch, start)));
         }
         let found = found.trim_end().to_owned() + "\n";
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/emulator_hosts/qemu/arguments.txt");
@@ -401,6 +466,7 @@ mod tests {
             volume: Volume("/z".to_owned()),
             address: Ipv4Addr::LOCALHOST,
             template: None,
+            vehicle: Some("/z".into()),
             ..launch()
         };
         other.identity.mac = "02:00:00:00:00:01".to_owned();

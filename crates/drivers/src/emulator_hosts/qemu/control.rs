@@ -1,12 +1,13 @@
 //! The agent inside the reference device, over its control channel; `crates/guest/PROTOCOL.md` says what it understands.
 
+use std::net::SocketAddrV4;
 use std::path::Path;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use paddock_model::Timestamp;
-use paddock_model::devices::{DeviceIdentity, DeviceState};
+use paddock_model::devices::{DeviceIdentity, DeviceState, VehicleLink};
 use paddock_model::drivers::emulator_hosts::Launch;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -49,6 +50,7 @@ struct Health {
     memory: Bytes,
     disk: Bytes,
     properties: std::collections::BTreeMap<String, String>,
+    vehicle: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -109,6 +111,7 @@ impl Control {
             disk_total_bytes: health.disk.total_bytes,
             disk_available_bytes: health.disk.available_bytes,
             properties: health.properties,
+            vehicle: VehicleLink::parse(&health.vehicle),
         })
     }
 
@@ -155,8 +158,8 @@ pub fn event(line: &Value) -> Option<Event> {
     }
 }
 
-/// The identity that the device is given at its start.
-pub fn identity(launch: &Launch) -> Value {
+/// The identity that the device is given at its start, and where it finds its car.
+pub fn identity(launch: &Launch, car: Option<SocketAddrV4>) -> Value {
     let DeviceIdentity { serial, android_id, machine_id, mac, seed, vin } = &launch.identity;
     let adb = match launch.adb_keys.as_slice() {
         [] => json!({"access": "open"}),
@@ -173,6 +176,9 @@ pub fn identity(launch: &Launch) -> Value {
     });
     if let Some(vin) = vin {
         identity["properties"] = json!({"ro.vehicle.vin": vin});
+    }
+    if let Some(car) = car {
+        identity["vehicle"] = json!(car);
     }
     identity
 }

@@ -178,6 +178,11 @@ impl Device {
         self.state().record.address
     }
 
+    /// Where a VehicleServer listens that the image brings itself.
+    pub fn vehicle_port(&self) -> Option<u16> {
+        self.state().record.vehicle_port
+    }
+
     /// The way to the agent; that of a device that was just taken over may take a moment.
     pub async fn control(&self, patience: Duration) -> Option<Control> {
         let find = async {

@@ -37,10 +37,12 @@ use paddock_model::drivers::disk_pools::{Integrity, Volume};
 use paddock_model::drivers::emulator_hosts::{
     ByteStream, Channel, Consistency, Console, EmulatorHost, HostTemplate, Launch, Switch,
 };
+use paddock_model::drivers::garages::NO_VEHICLE;
 use paddock_model::drivers::{DriverError, DriverResult, Retry};
 use paddock_model::emulators::EmulatorId;
 use paddock_model::ports::Clock;
 use paddock_model::templates::{TemplateFacts, TemplateId};
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, broadcast};
@@ -68,6 +70,8 @@ pub struct QemuSettings {
     /// Everything of this host is in there.
     pub folder: PathBuf,
     pub qemu_binary: PathBuf,
+    /// The program that QEMU calls as `PROGRAM connect SOCKET` when a device connects to its car.
+    pub connector: PathBuf,
     /// Found out if not given.
     pub accelerator: Option<Accelerator>,
     /// How much of a device's console is kept for those who have not read it yet.
@@ -92,6 +96,7 @@ impl QemuSettings {
         QemuSettings {
             folder: folder.into(),
             qemu_binary: PathBuf::from("qemu-system-x86_64"),
+            connector: PathBuf::from("paddockd"),
             accelerator: None,
             console_bytes: 16 << 20,
             patience: Duration::from_secs(5),
@@ -330,7 +335,8 @@ impl Host {
             }
             None => Start::Boot,
         };
-        prepare(&folder, launch, &record).map_err(failed)?;
+        let car = arguments::car(&profile, launch).map(|(address, _)| address);
+        prepare(&folder, launch, &control::identity(launch, car), &record).map_err(failed)?;
         if let Some(template) = launch.template {
             let handed_out = match &record.fingerprint {
                 // Memory fits the disk that it was taken with, and no other.
@@ -353,7 +359,8 @@ impl Host {
             }
         }
         let output = File::options().append(true).create(true).mode(0o600).open(folder.join(OUTPUT_FILE));
-        let words = arguments::arguments(&profile, &image, launch, self.accelerator, start);
+        let connector = &self.settings.connector;
+        let words = arguments::arguments(&profile, &image, launch, self.accelerator, connector, start);
         let started = Process::start(&self.settings.qemu_binary, &words, &folder, &output.map_err(failed)?);
         let process = started.map_err(|error| {
             let message = "could not start QEMU; are qemu-system-x86 and util-linux installed?";
@@ -388,7 +395,7 @@ fn processor() -> String {
     first.lines().filter(of_interest).collect::<Vec<_>>().join("\n")
 }
 
-fn prepare(folder: &Path, launch: &Launch, record: &Record) -> io::Result<()> {
+fn prepare(folder: &Path, launch: &Launch, identity: &Value, record: &Record) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => made?,
@@ -408,11 +415,7 @@ fn prepare(folder: &Path, launch: &Launch, record: &Record) -> io::Result<()> {
     }
     console::forget_old(folder, launch.incarnation)?;
     // It holds a secret, so it is nobody else's from its first byte on.
-    durable::replace(
-        &folder.join(arguments::IDENTITY_FILE),
-        control::identity(launch).to_string().as_bytes(),
-        0o600,
-    )?;
+    durable::replace(&folder.join(arguments::IDENTITY_FILE), identity.to_string().as_bytes(), 0o600)?;
     sync_folder(folder.parent().unwrap_or(folder))
 }
 
@@ -562,13 +565,20 @@ impl EmulatorHost for QemuHost {
             DriverError::new(Retry::Soon, "not_ready", message).with_cause(error)
         };
         match channel {
-            Channel::Adb => {
+            Channel::Adb | Channel::Vehicle => {
+                let port = match channel {
+                    Channel::Vehicle => device.vehicle_port().ok_or_else(|| {
+                        let message = format!("{emulator} has no VehicleServer inside; ask its car");
+                        DriverError::new(Retry::Never, NO_VEHICLE, message)
+                    })?,
+                    _ => arguments::ADB_PORT,
+                };
                 // QEMU would accept the connection of a device that is not up, and leave it waiting.
                 if !matches!(device.observed().phase, Phase::Ready { .. }) {
                     let message = format!("{emulator} is not up");
                     return Err(DriverError::new(Retry::Soon, "not_ready", message));
                 }
-                let connecting = TcpStream::connect((device.address(), arguments::ADB_PORT));
+                let connecting = TcpStream::connect((device.address(), port));
                 let stream = timeout(INSPECTION, connecting).await;
                 let stream =
                     stream.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(not_open)?;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::arguments::marker;
 use super::processes::{Ended, ProcessName};
 use crate::durable;
-use crate::emulator_hosts::profile::{Profile, ReadyBy};
+use crate::emulator_hosts::profile::{Profile, ReadyBy, Vehicle};
 
 const FILE_NAME: &str = "device.json";
 
@@ -35,6 +35,9 @@ pub struct Record {
     pub disk: u32,
     pub has_agent: bool,
     pub ready_by: ReadyBy,
+    /// Where a VehicleServer of its own listens, at the device's address.
+    #[serde(default)]
+    pub vehicle_port: Option<u16>,
     pub started_at: Timestamp,
     /// Missing while it is being started: then only the marker can tell whether it was.
     pub process: Option<ProcessName>,
@@ -110,6 +113,10 @@ impl Record {
             disk: profile.disks.iter().take_while(|disk| disk.read_only).count() as u32,
             has_agent: profile.channels.is_some(),
             ready_by: profile.ready.by,
+            vehicle_port: match profile.vehicle {
+                Vehicle::Port(port) => Some(port),
+                Vehicle::GuestAddress(_) => None,
+            },
             started_at: now,
             process: None,
             fingerprint: None,
@@ -140,6 +147,7 @@ impl Record {
             disk: 0,
             has_agent: true,
             ready_by: ReadyBy::Control,
+            vehicle_port: None,
             started_at: now,
             process: None,
             fingerprint: None,

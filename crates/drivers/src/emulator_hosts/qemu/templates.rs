@@ -268,7 +268,7 @@ impl Templates {
         durable::replace(&folder.join(arguments::IDENTITY_FILE), b"{}", 0o600).map_err(failed)?;
         let output = File::options().append(true).create(true).mode(0o600).open(folder.join(OUTPUT_FILE));
         let start = Start::Template { disk_bytes: taken.disk_bytes };
-        let words = arguments::arguments(&profile, &image, launch, accelerator, start);
+        let words = arguments::arguments(&profile, &image, launch, accelerator, Path::new(""), start);
         let maker = Process::start(&settings.qemu_binary, &words, folder, &output.map_err(failed)?);
         let maker = maker.map_err(failed)?;
         let work = async {
@@ -448,6 +448,7 @@ fn launch_of(template: TemplateId, taken: &Taken) -> Launch {
         memory_bytes: taken.memory_bytes,
         cpus: taken.cpus,
         template: Some(template),
+        vehicle: None,
     }
 }
 
