@@ -187,6 +187,15 @@ pub struct EmulatorEndpoints {
     pub grpc: Option<GrpcEndpoint>,
 }
 
+/// How a device stands to its vehicle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum VehicleState {
+    Connected,
+    Connecting,
+    Absent,
+}
+
 /// What the device says of itself, read from it just now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -208,6 +217,9 @@ pub struct LiveState {
     pub disk_total_bytes: i64,
     #[schema(minimum = 0, maximum = 9007199254740991_i64, examples(1073741824))]
     pub disk_available_bytes: i64,
+    /// How the device stands to its vehicle; null where it does not say.
+    #[schema(required)]
+    pub vehicle_state: Option<VehicleState>,
     /// System properties.
     #[schema(value_type = Object, additional_properties)]
     pub properties: std::collections::BTreeMap<String, String>,

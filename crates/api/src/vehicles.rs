@@ -140,6 +140,11 @@ pub struct VehicleTraceList {
     pub items: Vec<VehicleTrace>,
 }
 
+/// A drive as lines of JSON: a header, then one line an event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(max_length = 67108864, pattern = "^[^\\x00]*$")]
+pub struct VehicleTraceContent(pub String);
+
 /// A drive to be recorded, or one that was recorded elsewhere.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

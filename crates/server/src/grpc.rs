@@ -34,8 +34,9 @@ pub async fn routes(app: &App) -> anyhow::Result<Router> {
             .register_encoded_file_descriptor_set(DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let router =
-        Router::new().route(&format!("/{SERVICE}/{{method}}"), post(vehicles::call)).with_state(Gateway { app: app.clone(), cars: Arc::default() });
+    let router = Router::new()
+        .route(&format!("/{SERVICE}/{{method}}"), post(vehicles::call))
+        .with_state(Gateway { app: app.clone(), cars: Arc::default() });
     let router = serve(router, health);
     let router = serve(router, described().build_v1()?);
     let router = serve(router, described().build_v1alpha()?);

@@ -209,7 +209,7 @@ fn garage(config: &Config, world: &World) -> anyhow::Result<Arc<Garage>> {
             let text = fs::read_to_string(file)
                 .with_context(|| format!("cannot read {}; is vehicles.properties right?", file.display()))?;
             let read = Catalogue::with(&text);
-            Arc::new(read.with_context(|| format!("vehicles.properties: {} is of no use", file.display()))?)
+            read.with_context(|| format!("vehicles.properties: {} is of no use", file.display()))?
         }
     };
     Ok(Garage::open(&config.data.join("vehicles"), catalogue, world.clock.clone())?)

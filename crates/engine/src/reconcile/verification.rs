@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use paddock_model::Result;
 use paddock_model::adb;
-use paddock_model::devices::Phase;
+use paddock_model::devices::{Phase, VehicleLink};
 use paddock_model::drivers::disk_pools::Integrity;
 use paddock_model::drivers::emulator_hosts::{Channel, Launch};
 use paddock_model::drivers::{DriverError, Retry};
@@ -232,9 +232,13 @@ async fn boot(
     }))
 }
 
-/// Whether the device says that it is well, and its ADB daemon answers.
+/// Whether the device says that it is well, has found its car if it is to have one, and its ADB daemon answers.
 pub(super) async fn answers(devices: &Devices, emulator: EmulatorId) -> Result<(), DriverError> {
-    devices.host.inspect(emulator).await?;
+    let state = devices.host.inspect(emulator).await?;
+    if state.vehicle == Some(VehicleLink::Connecting) {
+        let message = "The clone is up, but has not reached its vehicle.";
+        return Err(DriverError::new(Retry::Soon, "vehicle_silent", message));
+    }
     let mut stream = devices.host.open(emulator, Channel::Adb).await?;
     let silent = |cause: Option<std::io::Error>| {
         let error = DriverError::new(

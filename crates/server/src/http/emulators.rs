@@ -12,7 +12,7 @@ use paddock_api::emulators::{
     AdbEndpoint, Condition, ConditionStatus, ConditionType, DeviceState, DeviceType, DisplayEndpoint,
     Emulator, EmulatorEndpoints, EmulatorPage, EmulatorPath, EmulatorSnapshot, EmulatorSpec, EmulatorStart,
     EmulatorStatus, EmulatorStatusReport, GrpcEndpoint, GrpcHeader, IdentityMode, IdentitySpec,
-    ListEmulators, LiveState, SnapshotSwap, StartKind, StatusReason, Wait,
+    ListEmulators, LiveState, SnapshotSwap, StartKind, StatusReason, VehicleState, Wait,
 };
 use paddock_api::labels::Labels;
 use paddock_api::problem::Obstacle;
@@ -391,6 +391,11 @@ fn wire_live(live: devices::DeviceState, emulator: &model::Emulator) -> LiveStat
         memory_available_bytes: live.memory_available_bytes,
         disk_total_bytes: live.disk_total_bytes,
         disk_available_bytes: live.disk_available_bytes,
+        vehicle_state: live.vehicle.map(|link| match link {
+            devices::VehicleLink::Connected => VehicleState::Connected,
+            devices::VehicleLink::Connecting => VehicleState::Connecting,
+            devices::VehicleLink::Absent => VehicleState::Absent,
+        }),
         properties: live.properties,
     }
 }

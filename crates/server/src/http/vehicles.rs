@@ -9,7 +9,7 @@ use paddock_api::emulators::EmulatorPath;
 use paddock_api::vehicles::{
     VehicleAccess, VehicleArea, VehicleAreaPath, VehicleChangeMode, VehicleProperty, VehiclePropertyChange,
     VehiclePropertyList, VehiclePropertyPath, VehiclePropertyStatus, VehicleReplay, VehicleReplaySpec,
-    VehicleTrace, VehicleTraceList, VehicleTracePath, VehicleTraceSpec, VehicleValue,
+    VehicleTrace, VehicleTraceContent, VehicleTraceList, VehicleTracePath, VehicleTraceSpec, VehicleValue,
 };
 use paddock_engine::vehicles::{self, ReplaySpec};
 use paddock_model::emulators::EmulatorId;
@@ -133,7 +133,7 @@ async fn finish_trace(
 /// Download a recorded drive
 ///
 /// As lines of JSON: a header, then one line an event, with the milliseconds since the beginning.
-#[utoipa::path(get, path = "/emulators/{id}/vehicle/traces/{trace}/content", tag = "vehicles", params(VehicleTracePath), responses((status = 200, content_type = "application/x-ndjson", body = String, description = "The drive.")))]
+#[utoipa::path(get, path = "/emulators/{id}/vehicle/traces/{trace}/content", tag = "vehicles", params(VehicleTracePath), responses((status = 200, content_type = "application/x-ndjson", body = VehicleTraceContent, description = "The drive.")))]
 async fn read_trace(
     State(app): State<App>,
     Caller(caller): Caller,
