@@ -285,13 +285,21 @@ impl Journal {
     }
 
     pub fn has_grown(&self) -> bool {
-        self.length - self.shortest > MOST_APPENDED + self.shortest
+        self.length.saturating_sub(self.shortest) > MOST_APPENDED + self.shortest
     }
 
     /// The same in short.
     pub fn replace(&mut self, kept: &Kept) -> io::Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("/")).to_owned();
-        *self = Journal::begin(&folder, kept)?;
+        match Journal::begin(&folder, kept) {
+            Ok(shorter) => *self = shorter,
+            Err(error) => {
+                // The old one may be replaced already; what is appended belongs to the one that is there.
+                self.file = File::options().append(true).open(&self.path)?;
+                self.length = self.file.metadata()?.len();
+                return Err(error);
+            }
+        }
         Ok(())
     }
 }
@@ -336,7 +344,10 @@ impl ClockMark {
         let path = folder.join(CLOCK_FILE);
         let written = match fs::read_to_string(&path) {
             Ok(text) => text.trim().parse().map_err(|_| {
-                io::Error::new(io::ErrorKind::InvalidData, format!("{} does not hold a number", path.display()))
+                io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("{} does not hold a number", path.display()),
+                )
             })?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
             Err(error) => return Err(error),
