@@ -264,10 +264,10 @@ fn refused(refusal: Refusal) -> DriverError {
 
 #[async_trait]
 impl garages::Garage for Garage {
-    async fn ensure(&self, order: &VehicleOrder) -> DriverResult<()> {
-        let stands = |car: &Car| car.vehicle.stands_as(order);
+    async fn ensure(&self, order: &VehicleOrder) -> DriverResult<PathBuf> {
+        let (stands, socket) = (|car: &Car| car.vehicle.stands_as(order), self.socket(order.emulator));
         if self.car(order.emulator).is_some_and(|car| stands(&car)) {
-            return Ok(());
+            return Ok(socket);
         }
         let _one = self.taking.lock().await;
         if let Some(car) = self.car(order.emulator) {
@@ -277,13 +277,13 @@ impl garages::Garage for Garage {
                 if !car.vehicle.stands_as(&order) && car.vehicle.become_as(&order).map_err(failed)? {
                     car.traces.stop(Some("the emulator's car was replaced by another"))?;
                 }
-                Ok(())
+                Ok(socket)
             })
             .await;
         }
         let car = self.take_car(order).await?;
         self.cars().insert(order.emulator, car);
-        Ok(())
+        Ok(socket)
     }
 
     async fn remove(&self, emulator: EmulatorId) -> DriverResult<()> {
