@@ -346,8 +346,9 @@ impl Shared {
     }
 }
 
-/// Things that are there or not, and are never changed.
-const UNVERSIONED: &[&str] = &["admins", "api_keys", "grants", "invitations", "members", "tickets"];
+/// Things that are there or not, and are never changed; and a car, which is changed by many all the time.
+const UNVERSIONED: &[&str] =
+    &["admins", "api_keys", "grants", "invitations", "members", "tickets", "vehicles"];
 
 fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     let tag = operation["tags"][0].as_str().unwrap_or_default().to_owned();
@@ -367,7 +368,7 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
         UNVERSIONED.contains(&tag.as_str()) || act.ends_with("_member") || act == "list_members";
     let changes_permissions = method != "get"
         && (unversioned || tag == "groups")
-        && !matches!(tag.as_str(), "api_keys" | "invitations" | "tickets");
+        && !matches!(tag.as_str(), "api_keys" | "invitations" | "tickets" | "vehicles");
     let names_one = path.ends_with('}');
     let has_body = operation["requestBody"].is_object();
     // What a POST answers with 200 is no resource, and has no version.
