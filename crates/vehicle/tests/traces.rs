@@ -169,10 +169,10 @@ async fn a_replay_repeats_itself_until_it_is_stopped() {
     let garage = open(folder.path(), &clock).await;
     drive(&garage, &clock, 1).await;
     garage.replay(emulator(1), trace(1), 10.0, true).await.unwrap();
+    // The end of a round is the beginning of the next.
     for _ in 0..3 {
         until(&garage, &clock, GEAR, json!(8)).await;
         until(&garage, &clock, GEAR, json!(2)).await;
-        until(&garage, &clock, GEAR, json!(4)).await;
     }
     let stopped = garage.stop_replay(emulator(1)).await.unwrap().unwrap();
     assert!(stopped.ended_at.is_some() && stopped.problem.is_none());
