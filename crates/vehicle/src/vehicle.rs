@@ -107,7 +107,7 @@ impl Drop for Stream {
 impl Vehicle {
     /// A car that nobody remembers; for tests and measurements. Needs a runtime around it, as every car does.
     pub fn in_memory(catalogue: Arc<Catalogue>, clock: Arc<dyn Clock>, vin: Option<String>) -> Arc<Vehicle> {
-        Vehicle::build(catalogue, clock, vin, 0, None, Kept::default(), None, None)
+        Vehicle::build(catalogue, clock, vin, 0, None, Kept::default(), None)
     }
 
     /// The car whose journal lies in a folder, standing as ordered.
@@ -135,7 +135,6 @@ impl Vehicle {
             order.previous,
             kept,
             Some(mark),
-            None,
         );
         {
             let mut inner = vehicle.lock();
@@ -146,7 +145,6 @@ impl Vehicle {
         Ok(vehicle)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one place puts a car together")]
     fn build(
         catalogue: Arc<Catalogue>,
         clock: Arc<dyn Clock>,
@@ -155,7 +153,6 @@ impl Vehicle {
         previous: Option<i64>,
         mut kept: Kept,
         mark: Option<Arc<ClockMark>>,
-        journal: Option<Journal>,
     ) -> Arc<Vehicle> {
         let now = nanos(clock.elapsed());
         let mut subscribers = Subscribers::default();
@@ -177,7 +174,7 @@ impl Vehicle {
             aside: kept.footings,
             time: Time::after(mark, &*clock),
             subscribers,
-            journal,
+            journal: None,
             listeners: Vec::new(),
             saved: BTreeMap::new(),
             closed: false,

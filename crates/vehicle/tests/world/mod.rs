@@ -94,13 +94,27 @@ pub async fn driver(vehicle: &Arc<Vehicle>, name: &str) -> Driver {
 }
 
 pub async fn driver_as(vehicle: &Arc<Vehicle>, client: Client) -> Driver {
-    let (ours, theirs) = tokio::io::duplex(256 << 10);
+    Driver { client: connect(served(vehicle, client)).await.unwrap() }
+}
+
+/// One whose connection holds no more than so much that it has not read.
+pub async fn narrow_driver(vehicle: &Arc<Vehicle>, name: &str, bytes: u32) -> Driver {
+    let stream = served(vehicle, Client { name: ClientName::new(name), may_drive: true });
+    let mut http = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    http.initial_stream_window_size(bytes).initial_connection_window_size(bytes);
+    let (line, connection) = http.handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(async move { drop(connection.await) });
+    Driver { client: Line::over(line).client() }
+}
+
+fn served(vehicle: &Arc<Vehicle>, client: Client) -> tokio::net::UnixStream {
+    let (ours, theirs) = tokio::net::UnixStream::pair().unwrap();
     let service = TowerToHyperService::new(service(vehicle.clone(), client));
     tokio::spawn(async move {
         let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         drop(http.serve_connection(TokioIo::new(theirs), service).await);
     });
-    Driver { client: connect(ours).await.unwrap() }
+    ours
 }
 
 pub fn value(property: i32, area: i32) -> VehiclePropValue {
