@@ -4,7 +4,7 @@ mod world;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,11 @@ use paddock_drivers::random::OsRandom;
 use paddock_model::devices::VehicleLink;
 use paddock_model::drivers::disk_pools::{DiskPool, LayerSource};
 use paddock_model::drivers::emulator_hosts::{Channel, Consistency, EmulatorHost, Launch, Switch};
-use paddock_model::drivers::garages::{Garage, NO_VEHICLE};
+use paddock_model::drivers::garages::{Garage as _, NO_VEHICLE};
 use paddock_model::layers::DiskId;
 use paddock_model::templates::TemplateId;
 use paddock_model::vehicles::{AreaId, PropertyChange, PropertyStatus, VehicleOrder};
+use paddock_vehicle::{Catalogue, Garage};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use world::{Adb, Folder, disk, images, is_ready, launch, layer, now, until};
@@ -69,8 +70,9 @@ impl World {
         self.folder.path().join("it's, \"a\" garage")
     }
 
-    fn garage(&self) -> impl Garage {
-        open_garage(&self.garage_folder())
+    fn garage(&self) -> Arc<Garage> {
+        let clock = Arc::new(SystemClock::default());
+        Garage::open(&self.garage_folder(), Catalogue::standard(), clock).expect("a garage")
     }
 
     fn socket(&self, launch: &Launch) -> PathBuf {
@@ -123,23 +125,21 @@ impl World {
     /// A pixel of what the display device shows, over RFB.
     async fn shown_pixel(&self, launch: &Launch, (x, y): (usize, usize)) -> [u8; 3] {
         let mut screen = self.host.open(launch.emulator, Channel::Display).await.expect("opened");
-        let mut read = async |length: usize| {
-            let mut bytes = vec![0; length];
-            screen.read_exact(&mut bytes).await.expect("read");
-            bytes
-        };
-        assert_eq!(read(12).await, b"RFB 003.008\n");
-        drop(read);
+        let mut version = [0; 12];
+        screen.read_exact(&mut version).await.expect("a version");
         screen.write_all(b"RFB 003.008\n").await.expect("said");
         let mut kinds = [0; 2];
         screen.read_exact(&mut kinds).await.expect("kinds of security");
-        // None, shared.
-        screen.write_all(&[1, 1]).await.expect("said");
-        let mut greeting = [0; 28];
+        // Without security; others may look on.
+        screen.write_all(&[1]).await.expect("said");
+        let mut accepted = [0; 4];
+        screen.read_exact(&mut accepted).await.expect("an answer");
+        screen.write_all(&[1]).await.expect("said");
+        let mut greeting = [0; 24];
         screen.read_exact(&mut greeting).await.expect("a greeting");
         let size = |at: usize| usize::from(u16::from_be_bytes([greeting[at], greeting[at + 1]]));
-        assert_eq!((size(4), size(6), greeting[8]), (1280, 720, 32));
-        let mut name = vec![0; u32::from_be_bytes(greeting[24..].try_into().expect("four")) as usize];
+        assert_eq!((size(0), size(2), greeting[4]), (1280, 720, 32));
+        let mut name = vec![0; u32::from_be_bytes(greeting[20..].try_into().expect("four")) as usize];
         screen.read_exact(&mut name).await.expect("a name");
         // All of this one pixel, and not only what changes.
         let place = [x, y, 1, 1].map(|number| u16::try_from(number).expect("small").to_be_bytes()).concat();
@@ -151,7 +151,7 @@ impl World {
     }
 }
 
-async fn order(garage: &impl Garage, launch: &Launch) {
+async fn order(garage: &Garage, launch: &Launch) {
     let order = VehicleOrder {
         emulator: launch.emulator,
         identity: launch.identity.clone(),
@@ -162,13 +162,13 @@ async fn order(garage: &impl Garage, launch: &Launch) {
     garage.ensure(&order).await.expect("a car");
 }
 
-async fn tell(garage: &impl Garage, launch: &Launch, name: &str, area: i32, value: Value) {
+async fn tell(garage: &Garage, launch: &Launch, name: &str, area: i32, value: Value) {
     let property = garage.find(name).expect("a property");
     let change = PropertyChange { value: Some(value), status: PropertyStatus::Available };
     garage.set(launch.emulator, property, AreaId(area), &change).await.expect("told");
 }
 
-async fn told(garage: &impl Garage, launch: &Launch, name: &str, area: i32) -> Option<Value> {
+async fn told(garage: &Garage, launch: &Launch, name: &str, area: i32) -> Option<Value> {
     let id = garage.find(name).expect("a property");
     let properties = garage.properties(launch.emulator).await.expect("asked");
     let property = properties.into_iter().find(|property| property.id == id).expect("a property");
