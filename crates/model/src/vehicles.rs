@@ -189,6 +189,8 @@ pub struct Trace {
     pub bytes: i64,
     pub duration_ms: i64,
     pub started_at: Timestamp,
+    /// Why it ended by itself; for people.
+    pub problem: Option<String>,
 }
 
 /// A trace on its way into a car.
@@ -203,6 +205,6 @@ pub struct Replay {
     pub started_at: Timestamp,
     /// Running until then.
     pub ended_at: Option<Timestamp>,
-    /// Why it ended before its time; for people.
+    /// Why it ended before its time, or what the car did not take; for people.
     pub problem: Option<String>,
 }

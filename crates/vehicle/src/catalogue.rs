@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 
 use crate::names;
 use crate::proto::{
-    HasSupportedValueInfo, VehicleAreaConfig, VehiclePropConfig, VehiclePropertyAccess, VehiclePropertyChangeMode,
+    HasSupportedValueInfo, VehicleAreaConfig, VehiclePropConfig, VehiclePropertyAccess,
+    VehiclePropertyChangeMode,
 };
 use crate::values::{self, Key, Limits, Raw};
 
@@ -84,9 +85,9 @@ impl Catalogue {
                 || format!("number {} of the list", index + 1),
                 |name| name.as_str().map_or_else(|| name.to_string(), str::to_owned),
             );
-            catalogue
-                .take(property)
-                .map_err(|problem| CatalogueError(format!("property {label} of the property file {problem}")))?;
+            catalogue.take(property).map_err(|problem| {
+                CatalogueError(format!("property {label} of the property file {problem}"))
+            })?;
         }
         Ok(catalogue)
     }
@@ -95,9 +96,11 @@ impl Catalogue {
         let Value::Object(property) = property else { return Err("is not an object".to_owned()) };
         let id = property.get("property").ok_or("has no `property`; write its name or its number")?;
         let id = self.property_number(id)?;
-        let kind = id.value_type().ok_or("has a number that tells no type; compare it with its definition")?;
-        let area_kind =
-            id.area_kind().ok_or("has a number that tells no kind of area; compare it with its definition")?;
+        let kind =
+            id.value_type().ok_or("has a number that tells no type; compare it with its definition")?;
+        let area_kind = id
+            .area_kind()
+            .ok_or("has a number that tells no kind of area; compare it with its definition")?;
         let known = self.entries.get(&id);
         let name = match property.get("name") {
             Some(name) => Some(name.as_str().ok_or("has a `name` that is not a text")?.to_owned()),
@@ -144,13 +147,17 @@ impl Catalogue {
             config_array: config_array.iter().map(|number| narrow(*number)).collect::<Result<_, _>>()?,
             config_string: match property.get("configString") {
                 None => Vec::new(),
-                Some(text) => text.as_str().ok_or("has a `configString` that is not a text")?.as_bytes().to_vec(),
+                Some(text) => {
+                    text.as_str().ok_or("has a `configString` that is not a text")?.as_bytes().to_vec()
+                }
             },
             min_sample_rate,
             max_sample_rate,
         };
-        let everywhere = property.get("defaultValue").map(|value| self.value(kind, &config.config_array, value));
-        let everywhere = everywhere.transpose().map_err(|problem| format!("has a `defaultValue` that {problem}"))?;
+        let everywhere =
+            property.get("defaultValue").map(|value| self.value(kind, &config.config_array, value));
+        let everywhere =
+            everywhere.transpose().map_err(|problem| format!("has a `defaultValue` that {problem}"))?;
         let mut defaults = BTreeMap::new();
         let areas = match property.get("areas") {
             None => &Vec::new(),
@@ -161,12 +168,16 @@ impl Catalogue {
             return Err(format!("has {} areas; the most are {MOST_AREAS}", areas.len()));
         }
         for area in areas {
-            let Value::Object(area) = area else { return Err("has an area that is not an object".to_owned()) };
+            let Value::Object(area) = area else {
+                return Err("has an area that is not an object".to_owned());
+            };
             let number = match area.get("areaId") {
                 Some(number) => narrow(self.number(number)?)?,
                 None => return Err("has an area without `areaId`".to_owned()),
             };
-            let mut told = self.area(area, number).map_err(|problem| format!("has an area {number:#x} that {problem}"))?;
+            let mut told = self
+                .area(area, number)
+                .map_err(|problem| format!("has an area {number:#x} that {problem}"))?;
             if area_kind == AreaKind::Global && number != 0 {
                 return Err(format!("is of the whole car and has an area {number:#x}; its area is 0"));
             }
@@ -178,7 +189,8 @@ impl Catalogue {
             }
             if let Some(own) = area.get("defaultValue") {
                 let own = self.value(kind, &config.config_array, own);
-                let own = own.map_err(|problem| format!("has an area {number:#x} whose `defaultValue` {problem}"))?;
+                let own =
+                    own.map_err(|problem| format!("has an area {number:#x} whose `defaultValue` {problem}"))?;
                 defaults.insert(AreaId(number), own);
             } else if let Some(value) = &everywhere {
                 defaults.insert(AreaId(number), value.clone());
@@ -213,13 +225,16 @@ impl Catalogue {
         let int = |field: &str| area.get(field).map_or(Ok(0), |value| self.number(value));
         let float = |field: &str| match area.get(field) {
             None => Ok(0.0),
-            Some(value) => {
-                value.as_f64().map(|wide| wide as f32).ok_or_else(|| format!("has a `{field}` that is not a number"))
-            }
+            Some(value) => value
+                .as_f64()
+                .map(|wide| wide as f32)
+                .ok_or_else(|| format!("has a `{field}` that is not a number")),
         };
         let flag = |object: &Map<String, Value>, field: &str| match object.get(field) {
             None => Ok(false),
-            Some(value) => value.as_bool().ok_or_else(|| format!("has a `{field}` that is not true or false")),
+            Some(value) => {
+                value.as_bool().ok_or_else(|| format!("has a `{field}` that is not true or false"))
+            }
         };
         let info = match area.get("hasSupportedValueInfo") {
             None => None,
@@ -271,8 +286,12 @@ impl Catalogue {
     /// A number, digits, or constants joined by `|`.
     fn number(&self, value: &Value) -> Result<i64, String> {
         match value {
-            Value::Number(number) => number.as_i64().ok_or_else(|| format!("has {number}, which is not a whole number")),
-            Value::String(text) => text.split('|').try_fold(0, |all, part| Ok(all | self.constant(part.trim())?)),
+            Value::Number(number) => {
+                number.as_i64().ok_or_else(|| format!("has {number}, which is not a whole number"))
+            }
+            Value::String(text) => {
+                text.split('|').try_fold(0, |all, part| Ok(all | self.constant(part.trim())?))
+            }
             other => Err(format!("has {other} where a number or a constant's name is needed")),
         }
     }
@@ -290,7 +309,9 @@ impl Catalogue {
         }
         let found = names::CONSTANTS.iter().find(|(known, _)| *known == kind);
         let found = found.and_then(|(_, members)| members.iter().find(|(member, _)| *member == name_alone));
-        found.map(|(_, number)| *number).ok_or_else(|| format!("has `{name}`, which is not known here; write its number"))
+        found
+            .map(|(_, number)| *number)
+            .ok_or_else(|| format!("has `{name}`, which is not known here; write its number"))
     }
 
     fn property_number(&self, value: &Value) -> Result<PropertyId, String> {

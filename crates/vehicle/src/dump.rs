@@ -39,11 +39,18 @@ pub fn dump(vehicle: &Vehicle, may_drive: bool, options: &[String]) -> Result<Du
     let changes = |option: &&str| {
         matches!(
             *option,
-            "--set" | "--restore-prop" | "--inject-event" | "--genfakedata" | "--set-minmaxvalue" | "--set-supportedvalues"
+            "--set"
+                | "--restore-prop"
+                | "--inject-event"
+                | "--genfakedata"
+                | "--set-minmaxvalue"
+                | "--set-supportedvalues"
         )
     };
     if let Some(option) = words.iter().find(|word| changes(word)).filter(|_| !may_drive) {
-        return Err(Denied(format!("{option} changes the car, which you may only look at; ask for the right to drive it")));
+        return Err(Denied(format!(
+            "{option} changes the car, which you may only look at; ask for the right to drive it"
+        )));
     }
     let (mut text, mut configs_changed) = (String::new(), false);
     let said = match words.split_first() {
@@ -76,12 +83,15 @@ pub fn dump(vehicle: &Vehicle, may_drive: bool, options: &[String]) -> Result<Du
         Some((&"--set-minmaxvalue", rest)) => set_min_max(vehicle, rest),
         Some((&"--set-supportedvalues", rest)) => set_supported(vehicle, rest),
         Some((&"--dumpSub", _)) => Ok(vehicle.describe_subscriptions()),
-        Some((&"--getWithArg", _)) => Err("--getWithArg is not supported; use --get, which needs no value".to_owned()),
+        Some((&"--getWithArg", _)) => {
+            Err("--getWithArg is not supported; use --get, which needs no value".to_owned())
+        }
         Some((&"--genfakedata", _)) => {
             Err("--genfakedata is not supported; replay a recorded trace, or use --inject-event".to_owned())
         }
         Some((&("--genTestVendorConfigs" | "--restoreVendorConfigs"), _)) => {
-            Err("vendor properties are not made up here; give the server a property file that has them".to_owned())
+            Err("vendor properties are not made up here; give the server a property file that has them"
+                .to_owned())
         }
         Some((other, _)) => Err(format!("{other} is not known; use --help")),
     };
@@ -141,7 +151,8 @@ fn get(vehicle: &Vehicle, mut words: &[&str]) -> Result<String, String> {
 /// A property and its area, and what stands behind them.
 fn place<'a, 'w>(vehicle: &Vehicle, words: &'w [&'a str]) -> Result<(Key, &'w [&'a str]), String> {
     let (name, rest) = words.split_first().ok_or("a property's name or number is missing; use --help")?;
-    let property = vehicle.catalogue().find(name).ok_or_else(|| format!("{name} is no property that is known here"))?;
+    let property =
+        vehicle.catalogue().find(name).ok_or_else(|| format!("{name} is no property that is known here"))?;
     let (area, rest) = match rest {
         ["-a", area, rest @ ..] => (Some(area_number(area)?), rest),
         _ => (None, rest),
@@ -198,7 +209,8 @@ fn part(raw: &mut Raw, flag: &str, arguments: &[&str]) -> Result<(), String> {
                     Some(hex) => i64::from_str_radix(hex, 16).ok(),
                     None => argument.parse().ok(),
                 };
-                raw.int32_values.push(wide.and_then(|wide| i32::try_from(wide).ok()).ok_or_else(|| bad(argument))?);
+                raw.int32_values
+                    .push(wide.and_then(|wide| i32::try_from(wide).ok()).ok_or_else(|| bad(argument))?);
             }
         }
         "-i64" => {
@@ -219,7 +231,8 @@ fn part(raw: &mut Raw, flag: &str, arguments: &[&str]) -> Result<(), String> {
                     return Err(bad(argument));
                 }
                 for at in (0..hex.len()).step_by(2) {
-                    raw.byte_values.push(u8::from_str_radix(&hex[at..at + 2], 16).map_err(|_| bad(argument))?);
+                    raw.byte_values
+                        .push(u8::from_str_radix(&hex[at..at + 2], 16).map_err(|_| bad(argument))?);
                 }
             }
         }

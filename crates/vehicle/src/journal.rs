@@ -336,7 +336,10 @@ impl ClockMark {
         let path = folder.join(CLOCK_FILE);
         let written = match fs::read_to_string(&path) {
             Ok(text) => text.trim().parse().map_err(|_| {
-                io::Error::new(io::ErrorKind::InvalidData, format!("{} does not hold a number", path.display()))
+                io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("{} does not hold a number", path.display()),
+                )
             })?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
             Err(error) => return Err(error),

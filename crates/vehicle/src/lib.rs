@@ -3,18 +3,25 @@
 mod catalogue;
 mod dump;
 mod files;
+mod garage;
 mod journal;
+mod line;
 mod names;
 mod rings;
 mod service;
 mod subscriptions;
+mod traces;
 mod values;
 mod vehicle;
 
 pub use catalogue::{Catalogue, CatalogueError};
+pub use garage::{Garage, VEHICLE_HELD};
+pub use line::{Line, connect};
+pub use rings::Ended;
 pub use service::{Client, VehicleService, service};
-pub use subscriptions::ClientName;
-pub use vehicle::Vehicle;
+pub use subscriptions::{ClientName, Full};
+pub use values::{Key, Limits, Raw};
+pub use vehicle::{Refusal, Stream, Vehicle};
 
 /// As on the wire.
 pub mod proto {

@@ -118,7 +118,9 @@ fn streamed(stream: Stream) -> Answer {
                     Ended::Behind => Status::resource_exhausted(
                         "this stream was read too slowly, and values were lost; open it again, and read faster",
                     ),
-                    Ended::Closed => Status::aborted("the car is not served here any more; open the stream again"),
+                    Ended::Closed => {
+                        Status::aborted("the car is not served here any more; open the stream again")
+                    }
                 };
                 let mut trailers = http::HeaderMap::new();
                 // Only a text that is no header could fail here.
@@ -193,7 +195,9 @@ impl VehicleServer for Door {
             };
             bytes += value.as_ref().map_or(0, prost::Message::encoded_len);
             if bytes > MOST_BYTES_OUT {
-                return Err(Status::resource_exhausted("these are too many large values; ask for fewer at once"));
+                return Err(Status::resource_exhausted(
+                    "these are too many large values; ask for fewer at once",
+                ));
             }
             results.push(GetValueResult { request_id: request.request_id, status: status.into(), value });
         }
@@ -281,11 +285,15 @@ impl VehicleServer for Door {
                     status: StatusCode::Ok.into(),
                     supported_values_list: limits.supported,
                 },
-                Err(refusal) => SupportedValuesListResult { status: refusal.code.into(), ..Default::default() },
+                Err(refusal) => {
+                    SupportedValuesListResult { status: refusal.code.into(), ..Default::default() }
+                }
             };
             bytes += one.encoded_len();
             if bytes > MOST_BYTES_OUT {
-                return Err(Status::resource_exhausted("these are too many long lists; ask for fewer at once"));
+                return Err(Status::resource_exhausted(
+                    "these are too many long lists; ask for fewer at once",
+                ));
             }
             result.push(one);
         }

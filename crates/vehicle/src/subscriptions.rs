@@ -64,8 +64,12 @@ pub enum Full {
 impl fmt::Display for Full {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Full::Clients => write!(f, "{MOST_CLIENTS} clients watch this car; end the streams of one of them"),
-            Full::Subscriptions => write!(f, "a client has at most {MOST_SUBSCRIPTIONS} subscriptions; give some of them up"),
+            Full::Clients => {
+                write!(f, "{MOST_CLIENTS} clients watch this car; end the streams of one of them")
+            }
+            Full::Subscriptions => {
+                write!(f, "a client has at most {MOST_SUBSCRIPTIONS} subscriptions; give some of them up")
+            }
             Full::Streams => write!(f, "{MOST_STREAMS} streams of this car are open; end some of them"),
         }
     }
@@ -212,8 +216,7 @@ impl Subscribers {
             self.unschedule(name, key, before.and_then(|(before, _)| before.period));
             if let Some(period) = wish.period {
                 let due = next_multiple(now, period);
-                let rate =
-                    self.rates.entry((key, period)).or_insert(Rate { due, clients: BTreeSet::new() });
+                let rate = self.rates.entry((key, period)).or_insert(Rate { due, clients: BTreeSet::new() });
                 rate.clients.insert(name.clone());
                 self.due.insert((rate.due, key, period));
             }

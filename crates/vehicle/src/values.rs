@@ -101,11 +101,7 @@ pub fn shaped(kind: PropertyType, config: &[i32], raw: Raw) -> Result<Raw, Strin
             // Text, boolean, int32, int32s, int64, int64s, float, floats, bytes: whether there is one, or how many there are.
             if let [_, boolean, int, ints, long, longs, float, floats, bytes, ..] = *config {
                 let count = |parts: &[i32]| parts.iter().map(|part| (*part).max(0) as usize).sum::<usize>();
-                exactly(
-                    "int32 values",
-                    count(&[boolean.min(1), int.min(1), ints]),
-                    raw.int32_values.len(),
-                )?;
+                exactly("int32 values", count(&[boolean.min(1), int.min(1), ints]), raw.int32_values.len())?;
                 exactly("int64 values", count(&[long.min(1), longs]), raw.int64_values.len())?;
                 exactly("float values", count(&[float.min(1), floats]), raw.float_values.len())?;
                 exactly("bytes", count(&[bytes]), raw.byte_values.len())?;
@@ -130,7 +126,9 @@ pub fn in_range(kind: PropertyType, limits: &Limits, raw: &Raw) -> Result<(), St
         Err(match (min, max) {
             (Some(min), Some(max)) => format!("{value} is not between {min} and {max}"),
             (Some(min), None) => format!("{value} is less than {min}"),
-            (_, max) => format!("{value} is more than {}", max.map(|max| max.to_string()).unwrap_or_default()),
+            (_, max) => {
+                format!("{value} is more than {}", max.map(|max| max.to_string()).unwrap_or_default())
+            }
         })
     }
     let (min, max) = (limits.min.as_ref(), limits.max.as_ref());
@@ -243,7 +241,9 @@ pub fn mixed(value: &Value) -> Result<Raw, String> {
     let Value::Object(object) = value else {
         return Err("is not an object; write {\"int32Values\": […], …}".to_owned());
     };
-    let list = |value: &Value| value.as_array().cloned().ok_or_else(|| "holds something that is not a list".to_owned());
+    let list = |value: &Value| {
+        value.as_array().cloned().ok_or_else(|| "holds something that is not a list".to_owned())
+    };
     let mut raw = Raw::default();
     for (field, value) in object {
         match field.as_str() {

@@ -9,7 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use paddock_model::ports::Clock;
 use paddock_model::vehicles::{
-    Access, AreaId, ChangeMode, Property, PropertyArea, PropertyId, PropertyStatus, VehicleOrder, VehicleState,
+    Access, AreaId, ChangeMode, Property, PropertyArea, PropertyId, PropertyStatus, TraceId, VehicleOrder,
+    VehicleState,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -76,7 +77,7 @@ struct Inner {
     time: Time,
     subscribers: Subscribers,
     journal: Option<Journal>,
-    listener: Option<Box<dyn Listener>>,
+    listeners: Vec<(TraceId, Box<dyn Listener>)>,
     saved: BTreeMap<Key, Told>,
     closed: bool,
 }
@@ -248,7 +249,7 @@ impl Vehicle {
             time: Time { base, since, last: base, mark, reserved: base },
             subscribers,
             journal,
-            listener: None,
+            listeners: Vec::new(),
             saved: BTreeMap::new(),
             closed: false,
         };
@@ -280,7 +281,7 @@ impl Vehicle {
         let mut inner = self.lock();
         inner.closed = true;
         inner.journal = None;
-        inner.listener = None;
+        inner.listeners.clear();
         inner.subscribers.end();
         drop(inner);
         self.limits_changes.close();
@@ -364,8 +365,10 @@ impl Vehicle {
             for (index, key, old) in before.into_iter().rev() {
                 let timestamp = inner.time.last;
                 inner.cells.insert(key, Cell { timestamp, ..old });
-                results[index] =
-                    Err(Refusal::new(StatusCode::InternalError, "it could not be written down; see the server's log"));
+                results[index] = Err(Refusal::new(
+                    StatusCode::InternalError,
+                    "it could not be written down; see the server's log",
+                ));
             }
             return results;
         }
@@ -385,7 +388,10 @@ impl Vehicle {
         status: PropertyStatus,
     ) -> Result<(Cell, &Entry), Refusal> {
         if inner.closed {
-            return Err(Refusal::new(StatusCode::TryAgain, "the car is about to be held by another process; try again"));
+            return Err(Refusal::new(
+                StatusCode::TryAgain,
+                "the car is about to be held by another process; try again",
+            ));
         }
         let entry = self.entry(key)?;
         let label = || self.catalogue.label(key.0);
@@ -408,7 +414,10 @@ impl Vehicle {
         }
         let timestamp = inner.time.next(&*self.clock).map_err(|error| {
             tracing::error!(%error, "a car's clock could not be written down");
-            Refusal::new(StatusCode::InternalError, "the car's clock could not be written down; see the server's log")
+            Refusal::new(
+                StatusCode::InternalError,
+                "the car's clock could not be written down; see the server's log",
+            )
         })?;
         let told = Told { value: value.or_else(|| old.told.value.clone()), status };
         inner.cells.insert(key, Cell { told, timestamp });
@@ -542,7 +551,10 @@ impl Vehicle {
         if let (Some(min), Some(_)) = (&limits.min, &limits.max)
             && let Err(problem) = values::in_range(entry.kind, &Limits { min: None, ..limits.clone() }, min)
         {
-            return Err(Refusal::new(StatusCode::InvalidArg, format!("the least is above the most: {problem}")));
+            return Err(Refusal::new(
+                StatusCode::InvalidArg,
+                format!("the least is above the most: {problem}"),
+            ));
         }
         let mut inner = self.lock();
         inner.write(&[Record::limits(key, &limits)]).map_err(|error| {
@@ -579,9 +591,13 @@ impl Vehicle {
 
     // What the garage asks.
 
-    pub(crate) fn listen(&self, listener: Option<Box<dyn Listener>>) {
-        self.lock().listener = listener;
+    pub(crate) fn listen(&self, trace: TraceId, listener: Box<dyn Listener>) {
+        self.lock().listeners.push((trace, listener));
         self.wake.notify_one();
+    }
+
+    pub(crate) fn stop_listening(&self, trace: TraceId) {
+        self.lock().listeners.retain(|(each, _)| *each != trace);
     }
 
     /// Whether it stands as ordered already.
@@ -668,14 +684,14 @@ impl Vehicle {
     /// How long nothing is due; none: until something changes.
     fn rest(&self) -> Option<Duration> {
         let inner = self.lock();
-        let due = inner.subscribers.next_due(inner.listener.is_some())?;
+        let due = inner.subscribers.next_due(!inner.listeners.is_empty())?;
         Some(Duration::from_nanos(due.max(0) as u64).saturating_sub(self.clock.elapsed()))
     }
 
     fn sample(&self) {
         let mut inner = self.lock();
         let inner = &mut *inner;
-        if inner.subscribers.next_due(inner.listener.is_some()).is_none() {
+        if inner.subscribers.next_due(!inner.listeners.is_empty()).is_none() {
             return;
         }
         let due = inner.subscribers.take_due(nanos(self.clock.elapsed()));
@@ -746,7 +762,12 @@ async fn keep_sampling(vehicle: Weak<Vehicle>, wake: Arc<Notify>, clock: Arc<dyn
 
 impl Inner {
     /// What a car's cells are: what it was told, otherwise what its maker says, all as of now.
-    fn filled(&self, catalogue: &Catalogue, mut told: BTreeMap<Key, Told>, timestamp: i64) -> BTreeMap<Key, Cell> {
+    fn filled(
+        &self,
+        catalogue: &Catalogue,
+        mut told: BTreeMap<Key, Told>,
+        timestamp: i64,
+    ) -> BTreeMap<Key, Cell> {
         let cell = |(key, entry): (Key, &Entry)| {
             let made = || Told { value: entry.defaults.get(&key.1).cloned(), ..Told::default() };
             let mut told = told.remove(&key).unwrap_or_else(made);
@@ -830,11 +851,8 @@ impl Inner {
             return;
         }
         self.subscribers.tell(events);
-        if let Some(listener) = &mut self.listener
-            && !listener.hear(clock.elapsed(), events)
-        {
-            self.listener = None;
-        }
+        let now = clock.elapsed();
+        self.listeners.retain_mut(|(_, listener)| listener.hear(now, events));
     }
 
     fn footing_now(&self) -> Footing {
@@ -959,7 +977,10 @@ fn read_state(catalogue: &Catalogue, state: &VehicleState) -> (Footing, i64) {
     let state = match State::deserialize(&state.0) {
         Ok(state) if state.version == STATE_VERSION => state,
         Ok(state) => {
-            tracing::warn!(version = state.version, "a car's state is of another version; it begins as its maker made it");
+            tracing::warn!(
+                version = state.version,
+                "a car's state is of another version; it begins as its maker made it"
+            );
             return (Footing::default(), state.clock);
         }
         Err(error) => {
@@ -976,7 +997,9 @@ fn read_state(catalogue: &Catalogue, state: &VehicleState) -> (Footing, i64) {
         });
         match value {
             Ok(value) => drop(footing.values.insert(key, Told { value, status: told.status })),
-            Err(problem) => tracing::warn!(property = told.property, problem, "a captured value does not fit this car"),
+            Err(problem) => {
+                tracing::warn!(property = told.property, problem, "a captured value does not fit this car")
+            }
         }
     }
     for told in state.limits {

@@ -92,4 +92,3 @@ pub trait Garage: Send + Sync + 'static {
 
     async fn stop_replay(&self, emulator: EmulatorId) -> DriverResult<Option<Replay>>;
 }
-
