@@ -4,7 +4,7 @@ mod world;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -80,8 +80,11 @@ impl World {
     }
 
     async fn automotive(&self) -> (Launch, DiskId) {
-        let profile = images().join("automotive.profile.json");
-        let image = self.host.ensure_image(&profile).await.expect("an image");
+        self.of_profile(&images().join("automotive.profile.json")).await
+    }
+
+    async fn of_profile(&self, profile: &Path) -> (Launch, DiskId) {
+        let image = self.host.ensure_image(profile).await.expect("an image");
         let (below, id) = (layer(), disk());
         let source = LayerSource::File(images().join("automotive.qcow2"));
         self.pool.ensure_layer(below, &source).await.expect("a layer");
@@ -281,4 +284,35 @@ async fn a_clone_that_resumes_from_memory_has_a_car_of_its_own() {
     tell(&garage, &origin, "PERF_VEHICLE_SPEED", 0, json!(4.5)).await;
     world.shows(&origin, "vehicle.perf_vehicle_speed", "4.5").await;
     assert_eq!(world.adb.shell(clone.address, "getprop vehicle.perf_vehicle_speed"), "3.5");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_an_image_brings_itself_is_reached_at_the_devices_address() {
+    let world = World::new();
+    // The reference device with another profile; in place of a VehicleServer somebody listens who says one line.
+    let folder = world.folder.path().join("image");
+    fs::create_dir(&folder).expect("a folder");
+    for file in ["vmlinux", "initramfs.cpio", "automotive.qcow2"] {
+        std::os::unix::fs::symlink(images().join(file), folder.join(file)).expect("a link");
+    }
+    let profile = fs::read(images().join("automotive.profile.json")).expect("a profile");
+    let mut profile: Value = serde_json::from_slice(&profile).expect("JSON");
+    profile["vehicle"] = json!({"port": 9301});
+    fs::write(folder.join("own.profile.json"), profile.to_string()).expect("written");
+    let (device, _) = world.of_profile(&folder.join("own.profile.json")).await;
+    world.starts(&device).await;
+
+    // It gets no way to a car outside, and is told of none.
+    assert_eq!(world.link(&device).await, Some(VehicleLink::Absent));
+    world.adb.shell(device.address, "(echo from inside | nc -l -p 9301 >/dev/null 2>&1 &)");
+    let started = Instant::now();
+    loop {
+        let mut inside = world.host.open(device.emulator, Channel::Vehicle).await.expect("opened");
+        let mut line = [0; 11];
+        // QEMU takes the connection before anybody listens.
+        match inside.read_exact(&mut line).await {
+            Ok(_) => break assert_eq!(&line, b"from inside"),
+            Err(error) => assert!(started.elapsed() < Duration::from_secs(20), "{error}"),
+        }
+    }
 }
