@@ -424,3 +424,118 @@ fn id_of(number: i64) -> Option<PropertyId> {
 fn narrow(number: i64) -> Result<i32, String> {
     id_of(number).map(|id| id.0).ok_or_else(|| format!("has {number}, which does not fit into 32 bits"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_standard_has_every_property_that_has_a_name() {
+        let standard = Catalogue::standard();
+        assert_eq!(standard.entries().count(), names::PROPERTIES.len());
+        assert_eq!(names::PROPERTIES.len(), 76);
+        for (name, number) in names::PROPERTIES {
+            let id = PropertyId(*number);
+            assert_eq!(standard.find(name), Some(id));
+            assert_eq!(standard.find(&format!("VehicleProperty::{name}")), Some(id));
+            assert_eq!(standard.find(&number.to_string()), Some(id));
+            assert_eq!(standard.find(&format!("{number:#x}")), Some(id));
+            assert_eq!(standard.name(id), Some(*name));
+        }
+    }
+
+    #[test]
+    fn the_standard_begins_as_the_reference_does() {
+        let standard = Catalogue::standard();
+        let default = |name: &str, area: i32| {
+            let entry = standard.entry(standard.find(name).expect("known")).expect("there");
+            entry.defaults.get(&AreaId(area)).cloned()
+        };
+        let ints = |numbers: &[i32]| Some(Raw { int32_values: numbers.to_vec(), ..Raw::default() });
+        let float = |number: f32| Some(Raw { float_values: vec![number], ..Raw::default() });
+        assert_eq!(default("GEAR_SELECTION", 0), ints(&[4]));
+        assert_eq!(default("IGNITION_STATE", 0), ints(&[4]));
+        assert_eq!(default("HEADLIGHTS_SWITCH", 0), ints(&[0x100]));
+        assert_eq!(
+            default("INFO_EXTERIOR_DIMENSIONS", 0),
+            ints(&[1776, 4950, 2008, 2140, 2984, 1665, 1667, 11800])
+        );
+        assert_eq!(default("INFO_DRIVER_SEAT", 0), ints(&[1]));
+        assert_eq!(default("HVAC_TEMPERATURE_SET", 0x20), float(18.5));
+        assert_eq!(default("TIRE_PRESSURE", 8), float(200.0));
+        assert_eq!(default("HVAC_DUAL_ON", 0x75), ints(&[0]));
+        assert_eq!(default("DOOR_POS", 0x2000_0000), ints(&[0]));
+        for unset in ["TURN_SIGNAL_STATE", "AP_POWER_STATE_REQ", "DISPLAY_BRIGHTNESS", "VHAL_HEARTBEAT"] {
+            assert_eq!(default(unset, 0), None);
+        }
+    }
+
+    #[test]
+    fn a_makers_file_replaces_what_it_names_and_adds_the_rest() {
+        let text = r#"{"apiVersion": 1, "properties": [
+            {"property": "VehicleProperty::GEAR_SELECTION", "comment": "two gears",
+             "configArray": ["VehicleGear::GEAR_PARK", "VehicleGear::GEAR_DRIVE"],
+             "defaultValue": {"int32Values": ["VehicleGear::GEAR_DRIVE"]}},
+            {"property": "0x25400001", "name": "VENDOR_WARMTH",
+             "access": "VehiclePropertyAccess::READ_WRITE", "changeMode": "VehiclePropertyChangeMode::ON_CHANGE",
+             "configString": "warm", "defaultValue": {"int32Values": [2]},
+             "areas": [
+                {"areaId": "VehicleAreaSeat::ROW_1_LEFT | VehicleAreaSeat::ROW_2_LEFT", "minInt32Value": 1, "maxInt32Value": 3},
+                {"areaId": "Constants::HVAC_RIGHT", "defaultValue": {"int32Values": [0]}, "access": "READ"}]},
+            {"property": 559939591, "access": 1, "changeMode": 2, "minSampleRate": 0.5, "maxSampleRate": 2}
+        ]}"#;
+        let catalogue = Catalogue::with(text).expect("a good file");
+        assert_eq!(catalogue.entries().count(), 78);
+        let gear = catalogue.entry(catalogue.find("GEAR_SELECTION").expect("known")).expect("there");
+        assert_eq!(gear.config.config_array, [4, 8]);
+        assert_eq!(gear.config.access(), VehiclePropertyAccess::Read);
+        assert_eq!(gear.defaults[&AreaId(0)].int32_values, [8]);
+        let warmth = catalogue.entry(catalogue.find("VENDOR_WARMTH").expect("named")).expect("there");
+        let areas: Vec<i32> = warmth.config.area_configs.iter().map(|area| area.area_id).collect();
+        assert_eq!(areas, [0x11, 0x44]);
+        assert_eq!(warmth.config.config_string, b"warm");
+        assert_eq!(warmth.config.area_configs[0].access(), VehiclePropertyAccess::ReadWrite);
+        assert_eq!(warmth.config.area_configs[1].access(), VehiclePropertyAccess::Read);
+        assert_eq!(warmth.defaults[&AreaId(0x44)].int32_values, [0]);
+        let rate = catalogue.entry(PropertyId(0x2160_0007)).expect("by its number");
+        assert_eq!((rate.config.min_sample_rate, rate.config.max_sample_rate), (0.5, 2.0));
+        assert_eq!(catalogue.label(PropertyId(0x2160_0007)), "0x21600007");
+    }
+
+    #[test]
+    fn a_bad_file_says_where_it_is_bad_and_what_to_do() {
+        let gear = |rest: &str| format!("{{\"properties\": [{{\"property\": \"GEAR_SELECTION\", {rest}}}]}}");
+        for (text, reason) in [
+            ("nonsense".to_owned(), "is not JSON"),
+            ("{}".to_owned(), "no list `properties`"),
+            ("{\"apiVersion\": 3, \"properties\": []}".to_owned(), "write 1 or 2"),
+            ("{\"properties\": [{}]}".to_owned(), "number 1 of the list"),
+            (
+                "{\"properties\": [{\"property\": \"WINGS\"}]}".to_owned(),
+                "property WINGS of the property file is not known",
+            ),
+            ("{\"properties\": [{\"property\": 7}]}".to_owned(), "property 7"),
+            ("{\"properties\": [{\"property\": \"0x21400001\"}]}".to_owned(), "has no `access`; write READ"),
+            (gear("\"access\": \"SOMETIMES\""), "property GEAR_SELECTION"),
+            (gear("\"changeMode\": \"CONTINUOUS\""), "`minSampleRate` and `maxSampleRate`"),
+            (
+                gear("\"configArray\": [\"VehicleGear::GEAR_99\"]"),
+                "`VehicleGear::GEAR_99`, which is not known here",
+            ),
+            (gear("\"defaultValue\": {\"floatValues\": [1.0]}"), "needs 1 int32 value"),
+            (
+                gear(
+                    "\"defaultValue\": {\"int32Values\": [9]}, \"areas\": [{\"areaId\": 0, \"minInt32Value\": 1, \"maxInt32Value\": 3}]",
+                ),
+                "9 is not between 1 and 3",
+            ),
+            (gear("\"areas\": [{\"areaId\": 1}]"), "its area is 0"),
+            (gear("\"areas\": [{\"areaId\": 0}, {\"areaId\": 0}]"), "area 0x0 twice"),
+            (gear("\"areas\": [{}]"), "without `areaId`"),
+            (gear("\"name\": \"NIGHT_MODE\""), "choose another `name`"),
+        ] {
+            let problem = Catalogue::with(&text).expect_err(reason).to_string();
+            assert!(problem.contains(reason), "{problem}");
+        }
+    }
+}

@@ -41,6 +41,7 @@ use crate::proto::{
     VehiclePropValue, VehiclePropValueRequest, VehiclePropValueRequests,
 };
 use crate::service::{Client, service};
+use crate::state;
 use crate::traces::{Shelf, Traces};
 use crate::values::{self, Key, Raw};
 use crate::vehicle::{self, Refusal, Vehicle};
@@ -343,7 +344,7 @@ impl garages::Garage for Garage {
         }
         let (folder, catalogue) = (self.folder_of(emulator), self.catalogue.clone());
         on_a_thread(move || {
-            vehicle::state_in(&folder, &catalogue).map_err(|error| io_error("read a car's state", error))
+            state::left_in(&folder, &catalogue).map_err(|error| io_error("read a car's state", error))
         })
         .await
     }

@@ -285,13 +285,21 @@ impl Journal {
     }
 
     pub fn has_grown(&self) -> bool {
-        self.length - self.shortest > MOST_APPENDED + self.shortest
+        self.length.saturating_sub(self.shortest) > MOST_APPENDED + self.shortest
     }
 
     /// The same in short.
     pub fn replace(&mut self, kept: &Kept) -> io::Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("/")).to_owned();
-        *self = Journal::begin(&folder, kept)?;
+        match Journal::begin(&folder, kept) {
+            Ok(shorter) => *self = shorter,
+            Err(error) => {
+                // The old one may be replaced already; what is appended belongs to the one that is there.
+                self.file = File::options().append(true).open(&self.path)?;
+                self.length = self.file.metadata()?.len();
+                return Err(error);
+            }
+        }
         Ok(())
     }
 }

@@ -23,7 +23,18 @@ pub async fn connect(
     let (line, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
     // Ends when nobody speaks on it any more; what goes wrong is told to whoever asks next.
     tokio::spawn(async move { drop(connection.await) });
-    Ok(VehicleServerClient::with_origin(Line(line), http::Uri::from_static("http://vehicle")))
+    Ok(Line(line).client())
+}
+
+impl Line {
+    /// Over a connection that was made elsewhere.
+    pub fn over(line: SendRequest<Body>) -> Line {
+        Line(line)
+    }
+
+    pub fn client(self) -> VehicleServerClient<Line> {
+        VehicleServerClient::with_origin(self, http::Uri::from_static("http://vehicle"))
+    }
 }
 
 impl Service<http::Request<Body>> for Line {

@@ -538,7 +538,7 @@ impl Traces {
         tokio::spawn(async move {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = run.to_its_end() => {}
+                () = run.until_it_ends() => {}
             }
         });
         *lock(&self.replay) = Some(running);
@@ -617,7 +617,7 @@ struct Run {
 }
 
 impl Run {
-    async fn to_its_end(self) {
+    async fn until_it_ends(self) {
         let problem = self.rounds().await.err();
         let mut progress = lock(&self.progress);
         progress.ended_at = Some(self.clock.now());

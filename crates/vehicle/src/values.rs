@@ -311,3 +311,108 @@ fn bytes(value: &Value) -> Result<Vec<u8>, String> {
     let text = value.as_str().ok_or_else(|| "is not a text of base64".to_owned())?;
     BASE64.decode(text).map_err(|_| "is not base64".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const KINDS: [PropertyType; 10] = [
+        PropertyType::String,
+        PropertyType::Boolean,
+        PropertyType::Int32,
+        PropertyType::Int32Vec,
+        PropertyType::Int64,
+        PropertyType::Int64Vec,
+        PropertyType::Float,
+        PropertyType::FloatVec,
+        PropertyType::Bytes,
+        PropertyType::Mixed,
+    ];
+
+    fn anything() -> impl Strategy<Value = Raw> {
+        let floats = vec(any::<f32>().prop_filter("equal to itself", |float| !float.is_nan()), 0..4);
+        (vec(any::<i32>(), 0..4), floats, vec(any::<i64>(), 0..4), vec(any::<u8>(), 0..20), ".{0,12}")
+            .prop_map(|(int32_values, float_values, int64_values, byte_values, string_value)| Raw {
+                int32_values,
+                float_values,
+                int64_values,
+                byte_values,
+                string_value,
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_property_holds_is_read_as_it_was_written(kind in 0..KINDS.len(), raw in anything()) {
+            let kind = KINDS[kind];
+            if let Ok(raw) = shaped(kind, &[], raw) {
+                let text = to_json(kind, &raw).to_string();
+                let back = from_json(kind, &serde_json::from_str(&text).expect("JSON"));
+                prop_assert_eq!(back, Ok(raw), "{}", text);
+            }
+        }
+
+        #[test]
+        fn what_people_write_fits_or_is_refused(kind in 0..KINDS.len(), text in "[0-9a-z\\[\\]{}\",.:-]{0,12}") {
+            let kind = KINDS[kind];
+            if let Ok(value) = serde_json::from_str(&text)
+                && let Ok(raw) = from_json(kind, &value)
+            {
+                prop_assert_eq!(shaped(kind, &[], raw.clone()), Ok(raw));
+            }
+        }
+
+        #[test]
+        fn rounding_twice_is_rounding_once(number in -1e6_f32..1e6, resolution in prop::sample::select(vec![0.0, 0.1, 0.5, 1.0, 5.0])) {
+            let raw = Raw { float_values: vec![number], ..Raw::default() };
+            let once = rounded(&raw, resolution);
+            prop_assert_eq!(rounded(&once, resolution), once.clone());
+            prop_assert!((once.float_values[0] - number).abs() <= resolution / 2.0 + 0.1);
+        }
+    }
+
+    #[test]
+    fn people_write_values_as_they_are_used_to() {
+        for (kind, written, raw) in [
+            (PropertyType::Boolean, json!(true), Raw { int32_values: vec![1], ..Raw::default() }),
+            (PropertyType::Boolean, json!(0), Raw { int32_values: vec![0], ..Raw::default() }),
+            (PropertyType::Int32, json!(3.0), Raw { int32_values: vec![3], ..Raw::default() }),
+            (PropertyType::Int32, json!("-3"), Raw { int32_values: vec![-3], ..Raw::default() }),
+            (PropertyType::Float, json!(3), Raw { float_values: vec![3.0], ..Raw::default() }),
+            (
+                PropertyType::Float,
+                json!("-Infinity"),
+                Raw { float_values: vec![f32::NEG_INFINITY], ..Raw::default() },
+            ),
+            (
+                PropertyType::Int64,
+                json!("9223372036854775807"),
+                Raw { int64_values: vec![i64::MAX], ..Raw::default() },
+            ),
+            (PropertyType::Bytes, json!("AQI="), Raw { byte_values: vec![1, 2], ..Raw::default() }),
+        ] {
+            assert_eq!(from_json(kind, &written), Ok(raw), "{written}");
+        }
+        for (kind, written) in [
+            (PropertyType::Boolean, json!("true")),
+            (PropertyType::Int32, json!(3.5)),
+            (PropertyType::Int32, json!(2_147_483_648_i64)),
+            (PropertyType::Int32Vec, json!([])),
+            (PropertyType::Int32Vec, json!(1)),
+            (PropertyType::Float, json!(1e39)),
+            (PropertyType::Float, json!("fast")),
+            (PropertyType::String, json!(1)),
+            (PropertyType::Bytes, json!("!")),
+            (PropertyType::Mixed, json!({"uint8Values": []})),
+        ] {
+            assert!(from_json(kind, &written).is_err(), "{written}");
+        }
+        assert_eq!(
+            to_json(PropertyType::Float, &Raw { float_values: vec![18.1], ..Raw::default() }).to_string(),
+            "18.1"
+        );
+    }
+}

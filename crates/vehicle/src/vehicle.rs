@@ -12,8 +12,6 @@ use paddock_model::vehicles::{
     Access, AreaId, ChangeMode, Property, PropertyArea, PropertyId, PropertyStatus, TraceId, VehicleOrder,
     VehicleState,
 };
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
@@ -24,17 +22,13 @@ use crate::proto::{
     VehiclePropertyAccess, VehiclePropertyChangeMode,
 };
 use crate::rings::{self, Ended, Reader, Ring};
+use crate::state;
 use crate::subscriptions::{Cause, ClientName, Event, Full, Subscribers, Wish};
+use crate::time::{Time, nanos};
 use crate::values::{self, Key, Limits, Raw};
 
 pub const INFO_VIN: PropertyId = PropertyId(0x1110_0100);
 const HVAC_POWER_ON: PropertyId = PropertyId(0x1520_0510);
-
-/// So far ahead a time is written down before the clock reaches it.
-const RESERVED: Duration = Duration::from_secs(60);
-/// How long after a car's state is taken the memory of the device inside may be: a clone's clock begins later than anything in it.
-const HEAD_START: Duration = Duration::from_secs(600);
-const STATE_VERSION: u32 = 1;
 
 /// Why a value was not taken or not given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,69 +82,6 @@ struct Cell {
     timestamp: i64,
 }
 
-/// The car's own time.
-struct Time {
-    /// When the clock that we are given showed `since`.
-    base: i64,
-    since: Duration,
-    last: i64,
-    mark: Option<Arc<ClockMark>>,
-    /// Written down as not reached yet.
-    reserved: i64,
-}
-
-impl Time {
-    fn now(&self, clock: &dyn Clock) -> i64 {
-        self.base + nanos(clock.elapsed().saturating_sub(self.since))
-    }
-
-    /// Later than every time before.
-    fn next(&mut self, clock: &dyn Clock) -> io::Result<i64> {
-        let next = self.now(clock).max(self.last + 1);
-        if next >= self.reserved {
-            self.reserved = match &self.mark {
-                Some(mark) => mark.write(next + nanos(RESERVED))?,
-                None => i64::MAX,
-            };
-        }
-        self.last = next;
-        Ok(next)
-    }
-
-    fn runs_short(&self) -> bool {
-        self.reserved - self.last < nanos(RESERVED) / 2
-    }
-}
-
-/// What of a car travels with a snapshot, as JSON.
-#[derive(Debug, Serialize, Deserialize)]
-struct State {
-    version: u32,
-    /// Later than every time that the device inside can have seen.
-    clock: i64,
-    values: Vec<StateValue>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    limits: Vec<StateLimits>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct StateValue {
-    property: String,
-    area: i32,
-    value: Option<Value>,
-    #[serde(default)]
-    status: PropertyStatus,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct StateLimits {
-    property: String,
-    area: i32,
-    min: Option<Value>,
-    max: Option<Value>,
-    supported: Vec<Value>,
-}
-
 /// What a car's streams say, for one client.
 pub struct Stream {
     reader: Reader,
@@ -176,7 +107,7 @@ impl Drop for Stream {
 impl Vehicle {
     /// A car that nobody remembers; for tests and measurements. Needs a runtime around it, as every car does.
     pub fn in_memory(catalogue: Arc<Catalogue>, clock: Arc<dyn Clock>, vin: Option<String>) -> Arc<Vehicle> {
-        Vehicle::build(catalogue, clock, vin, 0, None, Kept::default(), None, None)
+        Vehicle::build(catalogue, clock, vin, 0, None, Kept::default(), None)
     }
 
     /// The car whose journal lies in a folder, standing as ordered.
@@ -189,11 +120,11 @@ impl Vehicle {
         let mark = Arc::new(ClockMark::open(folder)?);
         let mut kept = Journal::read(folder)?.unwrap_or_default();
         if !kept.footings.contains_key(&order.footing)
-            && let Some(state) = &order.begins_with
+            && let Some(begins_with) = &order.begins_with
         {
-            let (footing, clock) = read_state(&catalogue, state);
+            let (footing, late) = state::read(&catalogue, begins_with);
             kept.footings.insert(order.footing, footing);
-            mark.write(clock)?;
+            mark.write(late)?;
         }
         kept.footings.retain(|number, _| *number == order.footing || Some(*number) == order.previous);
         let vehicle = Vehicle::build(
@@ -204,7 +135,6 @@ impl Vehicle {
             order.previous,
             kept,
             Some(mark),
-            None,
         );
         {
             let mut inner = vehicle.lock();
@@ -215,7 +145,6 @@ impl Vehicle {
         Ok(vehicle)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one place puts a car together")]
     fn build(
         catalogue: Arc<Catalogue>,
         clock: Arc<dyn Clock>,
@@ -224,11 +153,8 @@ impl Vehicle {
         previous: Option<i64>,
         mut kept: Kept,
         mark: Option<Arc<ClockMark>>,
-        journal: Option<Journal>,
     ) -> Arc<Vehicle> {
-        let base = mark.as_ref().map_or(0, |mark| mark.written()) + 1;
-        let since = clock.elapsed();
-        let now = nanos(since);
+        let now = nanos(clock.elapsed());
         let mut subscribers = Subscribers::default();
         let guest = ClientName::guest();
         if kept.chooses {
@@ -246,14 +172,14 @@ impl Vehicle {
             cells: BTreeMap::new(),
             limits: current.limits,
             aside: kept.footings,
-            time: Time { base, since, last: base, mark, reserved: base },
+            time: Time::after(mark, &*clock),
             subscribers,
-            journal,
+            journal: None,
             listeners: Vec::new(),
             saved: BTreeMap::new(),
             closed: false,
         };
-        inner.cells = inner.filled(&catalogue, current.values, base);
+        inner.cells = inner.filled(&catalogue, current.values, inner.time.last());
         let wake = Arc::new(Notify::new());
         let vehicle = Arc::new(Vehicle {
             catalogue,
@@ -363,7 +289,7 @@ impl Vehicle {
         if let Err(error) = inner.write(&records) {
             tracing::error!(%error, "what a car was told could not be written down");
             for (index, key, old) in before.into_iter().rev() {
-                let timestamp = inner.time.last;
+                let timestamp = inner.time.last();
                 inner.cells.insert(key, Cell { timestamp, ..old });
                 results[index] = Err(Refusal::new(
                     StatusCode::InternalError,
@@ -373,7 +299,7 @@ impl Vehicle {
             return results;
         }
         inner.spread(&*self.clock, &events);
-        if inner.time.runs_short() {
+        if inner.time.reservation().is_some() {
             self.wake.notify_one();
         }
         results
@@ -607,42 +533,33 @@ impl Vehicle {
     }
 
     /// Becomes another car, or the one that it was before; whoever watches is told what has changed by that. True when it became
-    /// another one.
+    /// another one. When this fails it is the car that it was.
     pub(crate) fn become_as(&self, order: &VehicleOrder) -> io::Result<bool> {
         let mut guard = self.lock();
         let inner = &mut *guard;
         let other = inner.footing != order.footing;
-        inner.vin.clone_from(&order.identity.vin);
-        inner.previous = order.previous;
-        if other {
-            let left = inner.footing_now();
-            inner.aside.insert(inner.footing, left);
-        }
-        let footing = match inner.aside.remove(&order.footing) {
-            Some(footing) => footing,
-            None if other => match &order.begins_with {
-                Some(state) => {
-                    let (footing, late) = read_state(&self.catalogue, state);
-                    let now = inner.time.now(&*self.clock);
-                    inner.time.base += (late - now).max(0);
-                    footing
-                }
-                None => Footing::default(),
-            },
-            None => inner.footing_now(),
+        let mut kept = inner.kept();
+        let footing = match kept.footings.get(&order.footing) {
+            Some(footing) => footing.clone(),
+            None => order.begins_with.as_ref().map_or_else(Footing::default, |begins_with| {
+                let (footing, late) = state::read(&self.catalogue, begins_with);
+                inner.time.not_before(late, &*self.clock);
+                footing
+            }),
         };
-        inner.footing = order.footing;
-        inner.aside.retain(|number, _| Some(*number) == order.previous);
+        kept.footings.retain(|number, _| Some(*number) == order.previous);
+        kept.footings.insert(order.footing, footing.clone());
+        kept.current = Some(order.footing);
         let now = inner.time.next(&*self.clock)?;
+        if let Some(journal) = &mut inner.journal {
+            journal.replace(&kept)?;
+        }
+        kept.footings.remove(&order.footing);
+        (inner.aside, inner.footing, inner.previous) = (kept.footings, order.footing, order.previous);
+        inner.vin.clone_from(&order.identity.vin);
         let cells = inner.filled(&self.catalogue, footing.values, now);
         inner.limits = footing.limits;
         let before = std::mem::replace(&mut inner.cells, cells);
-        if let Some(journal) = inner.journal.take() {
-            let mut journal = journal;
-            let replaced = journal.replace(&inner.kept());
-            inner.journal = Some(journal);
-            replaced?;
-        }
         let changed = inner.cells.iter().filter(|(key, cell)| {
             before.get(key).is_none_or(|before| before.told != cell.told) && cell.told.value.is_some()
         });
@@ -665,8 +582,7 @@ impl Vehicle {
 
     pub(crate) fn state(&self) -> VehicleState {
         let inner = self.lock();
-        let clock = inner.time.now(&*self.clock).max(inner.time.last) + nanos(HEAD_START);
-        write_state(&self.catalogue, &inner.footing_now(), clock)
+        state::write(&self.catalogue, &inner.footing_now(), inner.time.now(&*self.clock))
     }
 
     pub fn properties(&self) -> Vec<Property> {
@@ -714,13 +630,6 @@ impl Vehicle {
         }
         inner.spread(&*self.clock, &events);
     }
-
-    /// A time to be written down before it is needed.
-    fn reservation(&self) -> Option<(Arc<ClockMark>, i64)> {
-        let inner = self.lock();
-        let mark = inner.time.mark.clone().filter(|_| inner.time.runs_short())?;
-        Some((mark, inner.time.last + nanos(RESERVED)))
-    }
 }
 
 impl Drop for Vehicle {
@@ -733,12 +642,10 @@ impl Drop for Vehicle {
 async fn keep_sampling(vehicle: Weak<Vehicle>, wake: Arc<Notify>, clock: Arc<dyn Clock>) {
     loop {
         let Some(strong) = vehicle.upgrade() else { return };
-        if let Some((mark, until)) = strong.reservation() {
+        let reservation = strong.lock().time.reservation();
+        if let Some((mark, until)) = reservation {
             match tokio::task::spawn_blocking(move || mark.write(until)).await {
-                Ok(Ok(written)) => {
-                    let time = &mut strong.lock().time;
-                    time.reserved = time.reserved.max(written);
-                }
+                Ok(Ok(written)) => strong.lock().time.reserved(written),
                 // Whoever needs the time next tries again, and says so to its caller.
                 Ok(Err(error)) => tracing::warn!(%error, "a car's clock could not be written down ahead"),
                 Err(_) => return,
@@ -933,91 +840,4 @@ fn said(written: io::Result<()>) -> StatusCode {
             StatusCode::InternalError
         }
     }
-}
-
-fn nanos(duration: Duration) -> i64 {
-    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
-}
-
-/// The state of a car whose process is gone, from what it left; nothing when it left nothing.
-pub(crate) fn state_in(folder: &Path, catalogue: &Catalogue) -> io::Result<Option<VehicleState>> {
-    let Some(kept) = Journal::read(folder)? else { return Ok(None) };
-    let clock = ClockMark::open(folder)?.written() + nanos(HEAD_START);
-    let footing = kept.current.and_then(|current| kept.footings.get(&current));
-    Ok(footing.map(|footing| write_state(catalogue, footing, clock)))
-}
-
-fn write_state(catalogue: &Catalogue, footing: &Footing, clock: i64) -> VehicleState {
-    let mut state = State { version: STATE_VERSION, clock, values: Vec::new(), limits: Vec::new() };
-    for (&(property, area), told) in &footing.values {
-        let Some(kind) = property.value_type() else { continue };
-        state.values.push(StateValue {
-            property: catalogue.label(property),
-            area: area.0,
-            value: told.value.as_ref().map(|value| values::to_json(kind, value)),
-            status: told.status,
-        });
-    }
-    for (&(property, area), limits) in &footing.limits {
-        let Some(kind) = property.value_type() else { continue };
-        let json = |raw: &Raw| values::to_json(kind, raw);
-        state.limits.push(StateLimits {
-            property: catalogue.label(property),
-            area: area.0,
-            min: limits.min.as_ref().map(json),
-            max: limits.max.as_ref().map(json),
-            supported: limits.supported.iter().map(json).collect(),
-        });
-    }
-    VehicleState(serde_json::to_value(state).unwrap_or_default())
-}
-
-/// What is not understood is left as the maker made it: the car it was taken from may have had other properties.
-fn read_state(catalogue: &Catalogue, state: &VehicleState) -> (Footing, i64) {
-    let state = match State::deserialize(&state.0) {
-        Ok(state) if state.version == STATE_VERSION => state,
-        Ok(state) => {
-            tracing::warn!(
-                version = state.version,
-                "a car's state is of another version; it begins as its maker made it"
-            );
-            return (Footing::default(), state.clock);
-        }
-        Err(error) => {
-            tracing::warn!(%error, "a car's state cannot be read; it begins as its maker made it");
-            return (Footing::default(), 0);
-        }
-    };
-    let mut footing = Footing::default();
-    for told in state.values {
-        let Some((key, entry)) = place(catalogue, &told.property, told.area) else { continue };
-        let value = told.value.map(|value| values::from_json(entry.kind, &value)).transpose();
-        let value = value.and_then(|value| {
-            value.map(|value| values::shaped(entry.kind, &entry.config.config_array, value)).transpose()
-        });
-        match value {
-            Ok(value) => drop(footing.values.insert(key, Told { value, status: told.status })),
-            Err(problem) => {
-                tracing::warn!(property = told.property, problem, "a captured value does not fit this car")
-            }
-        }
-    }
-    for told in state.limits {
-        let Some((key, entry)) = place(catalogue, &told.property, told.area) else { continue };
-        let read = |value: &Value| values::from_json(entry.kind, value).ok();
-        let limits = Limits {
-            min: told.min.as_ref().and_then(read),
-            max: told.max.as_ref().and_then(read),
-            supported: told.supported.iter().filter_map(read).collect(),
-        };
-        footing.limits.insert(key, limits);
-    }
-    (footing, state.clock.clamp(0, i64::MAX / 4))
-}
-
-fn place<'a>(catalogue: &'a Catalogue, property: &str, area: i32) -> Option<(Key, &'a Entry)> {
-    let id = catalogue.find(property)?;
-    let entry = catalogue.entry(id)?;
-    entry.area(AreaId(area))?;
-    Some(((id, AreaId(area)), entry))
 }
