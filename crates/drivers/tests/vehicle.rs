@@ -15,10 +15,11 @@ use paddock_drivers::random::OsRandom;
 use paddock_model::devices::VehicleLink;
 use paddock_model::drivers::disk_pools::{DiskPool, LayerSource};
 use paddock_model::drivers::emulator_hosts::{Channel, Consistency, EmulatorHost, Launch, Switch};
-use paddock_model::drivers::garages::{Garage, NO_VEHICLE};
+use paddock_model::drivers::garages::{Garage as _, NO_VEHICLE};
 use paddock_model::layers::DiskId;
 use paddock_model::templates::TemplateId;
 use paddock_model::vehicles::{AreaId, PropertyChange, PropertyStatus, VehicleOrder};
+use paddock_vehicle::{Catalogue, Garage};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use world::{Adb, Folder, disk, images, is_ready, launch, layer, now, until};
@@ -69,8 +70,9 @@ impl World {
         self.folder.path().join("it's, \"a\" garage")
     }
 
-    fn garage(&self) -> impl Garage {
-        open_garage(&self.garage_folder())
+    fn garage(&self) -> Arc<Garage> {
+        let clock = Arc::new(SystemClock::default());
+        Garage::open(&self.garage_folder(), Catalogue::standard(), clock).expect("a garage")
     }
 
     fn socket(&self, launch: &Launch) -> PathBuf {
@@ -78,8 +80,11 @@ impl World {
     }
 
     async fn automotive(&self) -> (Launch, DiskId) {
-        let profile = images().join("automotive.profile.json");
-        let image = self.host.ensure_image(&profile).await.expect("an image");
+        self.of_profile(&images().join("automotive.profile.json")).await
+    }
+
+    async fn of_profile(&self, profile: &Path) -> (Launch, DiskId) {
+        let image = self.host.ensure_image(profile).await.expect("an image");
         let (below, id) = (layer(), disk());
         let source = LayerSource::File(images().join("automotive.qcow2"));
         self.pool.ensure_layer(below, &source).await.expect("a layer");
@@ -123,23 +128,21 @@ impl World {
     /// A pixel of what the display device shows, over RFB.
     async fn shown_pixel(&self, launch: &Launch, (x, y): (usize, usize)) -> [u8; 3] {
         let mut screen = self.host.open(launch.emulator, Channel::Display).await.expect("opened");
-        let mut read = async |length: usize| {
-            let mut bytes = vec![0; length];
-            screen.read_exact(&mut bytes).await.expect("read");
-            bytes
-        };
-        assert_eq!(read(12).await, b"RFB 003.008\n");
-        drop(read);
+        let mut version = [0; 12];
+        screen.read_exact(&mut version).await.expect("a version");
         screen.write_all(b"RFB 003.008\n").await.expect("said");
         let mut kinds = [0; 2];
         screen.read_exact(&mut kinds).await.expect("kinds of security");
-        // None, shared.
-        screen.write_all(&[1, 1]).await.expect("said");
-        let mut greeting = [0; 28];
+        // Without security; others may look on.
+        screen.write_all(&[1]).await.expect("said");
+        let mut accepted = [0; 4];
+        screen.read_exact(&mut accepted).await.expect("an answer");
+        screen.write_all(&[1]).await.expect("said");
+        let mut greeting = [0; 24];
         screen.read_exact(&mut greeting).await.expect("a greeting");
         let size = |at: usize| usize::from(u16::from_be_bytes([greeting[at], greeting[at + 1]]));
-        assert_eq!((size(4), size(6), greeting[8]), (1280, 720, 32));
-        let mut name = vec![0; u32::from_be_bytes(greeting[24..].try_into().expect("four")) as usize];
+        assert_eq!((size(0), size(2), greeting[4]), (1280, 720, 32));
+        let mut name = vec![0; u32::from_be_bytes(greeting[20..].try_into().expect("four")) as usize];
         screen.read_exact(&mut name).await.expect("a name");
         // All of this one pixel, and not only what changes.
         let place = [x, y, 1, 1].map(|number| u16::try_from(number).expect("small").to_be_bytes()).concat();
@@ -151,7 +154,7 @@ impl World {
     }
 }
 
-async fn order(garage: &impl Garage, launch: &Launch) {
+async fn order(garage: &Garage, launch: &Launch) {
     let order = VehicleOrder {
         emulator: launch.emulator,
         identity: launch.identity.clone(),
@@ -162,13 +165,13 @@ async fn order(garage: &impl Garage, launch: &Launch) {
     garage.ensure(&order).await.expect("a car");
 }
 
-async fn tell(garage: &impl Garage, launch: &Launch, name: &str, area: i32, value: Value) {
+async fn tell(garage: &Garage, launch: &Launch, name: &str, area: i32, value: Value) {
     let property = garage.find(name).expect("a property");
     let change = PropertyChange { value: Some(value), status: PropertyStatus::Available };
     garage.set(launch.emulator, property, AreaId(area), &change).await.expect("told");
 }
 
-async fn told(garage: &impl Garage, launch: &Launch, name: &str, area: i32) -> Option<Value> {
+async fn told(garage: &Garage, launch: &Launch, name: &str, area: i32) -> Option<Value> {
     let id = garage.find(name).expect("a property");
     let properties = garage.properties(launch.emulator).await.expect("asked");
     let property = properties.into_iter().find(|property| property.id == id).expect("a property");
@@ -281,4 +284,35 @@ async fn a_clone_that_resumes_from_memory_has_a_car_of_its_own() {
     tell(&garage, &origin, "PERF_VEHICLE_SPEED", 0, json!(4.5)).await;
     world.shows(&origin, "vehicle.perf_vehicle_speed", "4.5").await;
     assert_eq!(world.adb.shell(clone.address, "getprop vehicle.perf_vehicle_speed"), "3.5");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_an_image_brings_itself_is_reached_at_the_devices_address() {
+    let world = World::new();
+    // The reference device with another profile; in place of a VehicleServer somebody listens who says one line.
+    let folder = world.folder.path().join("image");
+    fs::create_dir(&folder).expect("a folder");
+    for file in ["vmlinux", "initramfs.cpio", "automotive.qcow2"] {
+        std::os::unix::fs::symlink(images().join(file), folder.join(file)).expect("a link");
+    }
+    let profile = fs::read(images().join("automotive.profile.json")).expect("a profile");
+    let mut profile: Value = serde_json::from_slice(&profile).expect("JSON");
+    profile["vehicle"] = json!({"port": 9301});
+    fs::write(folder.join("own.profile.json"), profile.to_string()).expect("written");
+    let (device, _) = world.of_profile(&folder.join("own.profile.json")).await;
+    world.starts(&device).await;
+
+    // It gets no way to a car outside, and is told of none.
+    assert_eq!(world.link(&device).await, Some(VehicleLink::Absent));
+    world.adb.shell(device.address, "(echo from inside | nc -l -p 9301 >/dev/null 2>&1 &)");
+    let started = Instant::now();
+    loop {
+        let mut inside = world.host.open(device.emulator, Channel::Vehicle).await.expect("opened");
+        let mut line = [0; 11];
+        // QEMU takes the connection before anybody listens.
+        match inside.read_exact(&mut line).await {
+            Ok(_) => break assert_eq!(&line, b"from inside"),
+            Err(error) => assert!(started.elapsed() < Duration::from_secs(20), "{error}"),
+        }
+    }
 }

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 pub use client::start;
 pub use names::{
@@ -54,13 +54,12 @@ impl Link {
 #[derive(Default)]
 pub struct Vehicle {
     state: Mutex<State>,
-    /// Rings when the host has said where the car is.
-    told: Notify,
+    /// Where the car is, as the host has said it last.
+    told: watch::Sender<Option<SocketAddr>>,
 }
 
 #[derive(Default)]
 struct State {
-    address: Option<SocketAddr>,
     link: Link,
     known: Known,
     /// The way to the car while there is one.
@@ -122,11 +121,9 @@ impl Vehicle {
 
     /// The car is there from now on, and what was known was perhaps another one's: after a start, and after a resume from memory.
     pub fn aim(&self, address: Option<SocketAddr>) {
-        let mut state = self.lock();
         let link = if address.is_some() { Link::Connecting } else { Link::Absent };
-        *state = State { address, link, ..State::default() };
-        drop(state);
-        self.told.notify_one();
+        *self.lock() = State { link, ..State::default() };
+        self.told.send_replace(address);
     }
 
     pub fn link(&self) -> Link {

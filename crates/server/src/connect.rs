@@ -16,12 +16,12 @@ pub fn relay(socket: &Path) -> io::Result<()> {
         (socket.parent().filter(|folder| *folder != Path::new("")), socket.file_name())
     {
         std::env::set_current_dir(folder)?;
-        return carry(UnixStream::connect(name)?);
+        return carry(&UnixStream::connect(name)?);
     }
-    carry(UnixStream::connect(socket)?)
+    carry(&UnixStream::connect(socket)?)
 }
 
-fn carry(stream: UnixStream) -> io::Result<()> {
+fn carry(stream: &UnixStream) -> io::Result<()> {
     let from = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let to = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let (ended, end) = mpsc::channel();

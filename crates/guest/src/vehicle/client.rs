@@ -18,7 +18,7 @@ use super::wire::{
     CONTINUOUS, CallStatus, Empty, OK, PropConfig, PropValue, PropValues, READ, STATIC, SubscribeOptions,
     SubscribeRequest, ValueRequest, ValueRequests, ValueResult, ValueResults,
 };
-use super::{CONNECTED, Link, names};
+use super::{CONNECTED, Known, Link, names};
 use crate::device::Device;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -54,12 +54,14 @@ pub fn start(device: &Arc<Device>) -> io::Result<()> {
 
 async fn stay_connected(device: &Device) {
     let vehicle = &device.vehicle;
+    let mut told = vehicle.told.subscribe();
     let mut pause = FIRST_PAUSE;
     let mut said = String::new();
     loop {
-        let address = vehicle.lock().address;
+        let address = *told.borrow_and_update();
         let Some(address) = address else {
-            vehicle.told.notified().await;
+            // It never ends: the device outlives this thread.
+            let _ = told.changed().await;
             continue;
         };
         tokio::select! {
@@ -77,12 +79,14 @@ async fn stay_connected(device: &Device) {
                 }
                 tokio::select! {
                     () = sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
-                    () = vehicle.told.notified() => pause = FIRST_PAUSE,
+                    _ = told.changed() => pause = FIRST_PAUSE,
                 }
             }
             // After a resume from memory the connection leads nowhere, and the car is another one.
-            () = vehicle.told.notified() => {
+            _ = told.changed() => {
                 lose(device);
+                // What was being told while the host spoke.
+                vehicle.lock().known = Known::default();
                 pause = FIRST_PAUSE;
             }
         }
@@ -91,9 +95,10 @@ async fn stay_connected(device: &Device) {
 
 /// What is known stays shown; that it is not fresh is shown too.
 fn lose(device: &Device) {
+    let is_told = device.vehicle.told.borrow().is_some();
     let mut state = device.vehicle.lock();
     state.car = None;
-    state.link = if state.address.is_some() { Link::Connecting } else { Link::Absent };
+    state.link = if is_told { Link::Connecting } else { Link::Absent };
     drop(state);
     device.properties.assign(CONNECTED, "0");
 }
