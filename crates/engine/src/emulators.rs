@@ -29,9 +29,7 @@ use serde_json::json;
 
 use crate::devices::Devices;
 use crate::restore_points::Wish;
-use crate::{
-    Engine, audit, idempotency_keys, permissions, restore_points, snapshots, templates, tenants, vehicles,
-};
+use crate::{Engine, audit, idempotency_keys, permissions, restore_points, snapshots, templates, tenants};
 
 /// What a caller may say about a new emulator.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -295,7 +293,7 @@ async fn deploy(
         terminated_at: None,
         generation: 1,
         start: Start { template: templates::usable(tx, &snapshot.name).await?, ..Start::default() },
-        vehicle: vehicles::is_needed(&snapshot.image).then_some(1),
+        vehicle: snapshot.image.needs_vehicle().then_some(1),
     };
     take_clone(tx, snapshot, &disk).await?;
     emulators::insert(tx, &emulator).await?;
@@ -379,7 +377,7 @@ pub async fn swap_snapshot(
         image: snapshot.image.name.clone(),
         android_version: snapshot.image.android_version.clone(),
         disk: disk.id,
-        vehicle: vehicles::is_needed(&snapshot.image).then_some(1),
+        vehicle: snapshot.image.needs_vehicle().then_some(1),
     };
     take_clone(&mut tx, &snapshot, &disk).await?;
     let template = templates::usable(&mut tx, &snapshot.name).await?;

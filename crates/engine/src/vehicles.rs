@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use paddock_model::caller::Caller;
-use paddock_model::devices::{DeviceType, Image};
+use paddock_model::devices::DeviceType;
 use paddock_model::drivers::emulator_hosts::{ByteStream, Channel};
 use paddock_model::drivers::garages::{self, Garage};
 use paddock_model::drivers::{DriverError, DriverResult};
@@ -23,15 +23,6 @@ use serde_json::json;
 use crate::devices::Devices;
 use crate::streams::{self, Stream};
 use crate::{Engine, audit, emulators, idempotency_keys, permissions};
-
-/// What an image says of itself that has a car inside.
-const BRINGS_ITS_OWN: &str = "vehicle_server";
-
-/// Whether devices of this image need a car of ours.
-pub(crate) fn is_needed(image: &Image) -> bool {
-    image.device_type == DeviceType::Automotive
-        && !image.capabilities.iter().any(|capability| capability == BRINGS_ITS_OWN)
-}
 
 /// Has the emulator's car stand ready, and says where the device finds it.
 pub(crate) async fn ensure(
@@ -63,7 +54,7 @@ pub(crate) async fn ensure_for_trial(
     trial: &Trial,
     snapshot: &Snapshot,
 ) -> Result<DriverResult<Option<PathBuf>>> {
-    let Some(garage) = devices.garage.as_ref().filter(|_| is_needed(&snapshot.image)) else {
+    let Some(garage) = devices.garage.as_ref().filter(|_| snapshot.image.needs_vehicle()) else {
         return Ok(Ok(None));
     };
     let order = VehicleOrder {

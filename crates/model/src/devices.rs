@@ -66,6 +66,17 @@ pub struct Image {
     pub disk: PathBuf,
 }
 
+impl Image {
+    /// Whether its devices need a car of ours: they are automotive, and bring none themselves.
+    pub fn needs_vehicle(&self) -> bool {
+        self.device_type == DeviceType::Automotive
+            && !self.capabilities.iter().any(|capability| capability == BRINGS_VEHICLE)
+    }
+}
+
+/// What an image says of itself that has a car inside.
+pub const BRINGS_VEHICLE: &str = "vehicleServer";
+
 /// Who a device is; no two devices are the same unless somebody asked for that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceIdentity {

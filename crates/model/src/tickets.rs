@@ -62,9 +62,7 @@ impl Ticket {
             issuer: self.issuer,
             expires_at: self.credential_expires_at,
             ceiling: Ceiling::Only(Cow::Borrowed(match self.channel {
-                Channel::Adb | Channel::Display => {
-                    &["emulator:can_view", "emulator:can_connect_adb"]
-                }
+                Channel::Adb | Channel::Display => &["emulator:can_view", "emulator:can_connect_adb"],
                 Channel::Log => &["emulator:can_view", "emulator:can_view_logs"],
                 Channel::Vehicle => &["emulator:can_view", "emulator:can_read_vehicle"],
             })),

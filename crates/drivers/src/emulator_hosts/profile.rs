@@ -4,8 +4,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Component, Path};
 
-use paddock_model::devices::DeviceType;
-use paddock_model::devices::Image;
+use paddock_model::devices::{BRINGS_VEHICLE, DeviceType, Image};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -258,6 +257,10 @@ impl Profile {
     /// The image of this profile, with its disk in the folder where the profile was found.
     pub fn image(&self, name: String, folder: &Path) -> Image {
         let own = self.disks.iter().find(|disk| !disk.read_only);
+        let mut capabilities = self.capabilities.clone();
+        if matches!(self.vehicle, Vehicle::Port(_)) {
+            capabilities.push(BRINGS_VEHICLE.to_owned());
+        }
         Image {
             name,
             device_type: self.device_type,
@@ -265,7 +268,7 @@ impl Profile {
             abi: self.abi.clone(),
             memory_bytes: self.machine.memory_mib << 20,
             cpus: self.machine.cpus,
-            capabilities: self.capabilities.clone(),
+            capabilities,
             disk: own.map(|disk| folder.join(&disk.file)).unwrap_or_default(),
         }
     }

@@ -307,7 +307,7 @@ async fn end(engine: &Engine, devices: &Devices, verification: &Verification) ->
                 after.state = SnapshotState::Ready;
                 after.problems = too_deep.then(|| CHAIN_TOO_DEEP.to_owned()).into_iter().collect();
                 after.fault = None;
-                let vehicle = vehicles::is_needed(&snapshot.image).then_some(true);
+                let vehicle = snapshot.image.needs_vehicle().then_some(true);
                 after.verified =
                     Some(VerifiedBoot { at: now, duration_ms: *duration_ms, adb: true, vehicle });
             }
