@@ -60,8 +60,8 @@ pub struct Garage {
     catalogue: Arc<Catalogue>,
     clock: Arc<dyn Clock>,
     cars: Mutex<HashMap<EmulatorId, Arc<Car>>>,
-    /// One at a time takes a car or lets it go.
-    taking: tokio::sync::Mutex<()>,
+    /// One at a time takes a car or lets it go; many cars at once.
+    taking: [tokio::sync::Mutex<()>; 64],
 }
 
 /// A car that this process holds, until it is dropped.
@@ -104,7 +104,7 @@ impl Garage {
             catalogue,
             clock,
             cars: Mutex::default(),
-            taking: tokio::sync::Mutex::new(()),
+            taking: std::array::from_fn(|_| tokio::sync::Mutex::new(())),
         }))
     }
 
@@ -124,6 +124,10 @@ impl Garage {
 
     fn folder_of(&self, emulator: EmulatorId) -> PathBuf {
         self.folder.join(emulator.to_string())
+    }
+
+    fn taking(&self, emulator: EmulatorId) -> &tokio::sync::Mutex<()> {
+        &self.taking[emulator.0.as_u128() as usize % self.taking.len()]
     }
 
     fn cars(&self) -> MutexGuard<'_, HashMap<EmulatorId, Arc<Car>>> {
@@ -269,7 +273,7 @@ impl garages::Garage for Garage {
         if self.car(order.emulator).is_some_and(|car| stands(&car)) {
             return Ok(socket);
         }
-        let _one = self.taking.lock().await;
+        let _one = self.taking(order.emulator).lock().await;
         if let Some(car) = self.car(order.emulator) {
             let order = order.clone();
             return on_a_thread(move || {
@@ -287,7 +291,7 @@ impl garages::Garage for Garage {
     }
 
     async fn remove(&self, emulator: EmulatorId) -> DriverResult<()> {
-        let _one = self.taking.lock().await;
+        let _one = self.taking(emulator).lock().await;
         let car = self.cars().remove(&emulator);
         if let Some(car) = &car {
             car.end();
@@ -310,7 +314,10 @@ impl garages::Garage for Garage {
     }
 
     async fn let_go(&self) {
-        let _one = self.taking.lock().await;
+        let mut all = Vec::new();
+        for each in &self.taking {
+            all.push(each.lock().await);
+        }
         let cars: Vec<_> = self.cars().drain().collect();
         for (_, car) in &cars {
             car.end();

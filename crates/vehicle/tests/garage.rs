@@ -352,6 +352,32 @@ async fn a_folder_may_lie_deeper_than_a_socket_address_is_long() {
     assert_eq!(driver.read(GEAR, 0).await.int32_values, [4]);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_cars_are_taken_at_once_and_each_is_its_own() {
+    let (folder, clock) = (tempfile::tempdir().unwrap(), clock());
+    let garage = open(folder.path(), &clock);
+    let orders = (0..100).map(|number| VehicleOrder {
+        emulator: emulator(number),
+        identity: identity(&format!("VIN{number}")),
+        ..order(1, None, None)
+    });
+    // Twice each, as two loops that meet would.
+    let ensured = orders.clone().chain(orders).map(|order| {
+        let garage = garage.clone();
+        tokio::spawn(async move { garage.ensure(&order).await })
+    });
+    for ensured in ensured.collect::<Vec<_>>() {
+        ensured.await.unwrap().unwrap();
+    }
+    assert_eq!(garage.list().await.unwrap().len(), 100);
+    for number in 0..100 {
+        let vin = garage.held(emulator(number)).unwrap().get((PropertyId(VIN), AreaId(0))).unwrap();
+        assert_eq!(vin.string_value, format!("VIN{number}"));
+    }
+    garage.let_go().await;
+    assert!(garage.held(emulator(5)).is_none());
+}
+
 #[tokio::test]
 async fn a_journal_that_has_grown_is_made_short_and_loses_nothing() {
     let (folder, clock) = (tempfile::tempdir().unwrap(), clock());
