@@ -25,7 +25,10 @@ const DELIVERIES: usize = 500_000;
 const STALLED: usize = 100;
 /// Stands in every line once, and nowhere else.
 const MARK: u8 = b'~';
-const PATIENCE: Duration = Duration::from_secs(120);
+/// For one reader to be let in, and for all of them; and for all lines to reach them. Whoever takes longer is an error and no figure.
+const ADMISSION: Duration = Duration::from_secs(10);
+const GATHERING: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(60);
 const LINE: &str = "a line of a log that is as long as lines of logs usually are, with a few words in it ~";
 
 pub fn run(bench: &Bench) -> Result<Vec<Row>> {
@@ -42,7 +45,15 @@ async fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let peer = device.to_string();
     let flags =
         ["--devices-simulated", "true", "--devices-images", images, "--devices-simulated-peer", &peer];
-    let limits = ["--limits-streams-per-caller", "100000", "--limits-stall-seconds", "3600"];
+    // Readers and those who never read are more than a server takes by default; the others would wait at its door.
+    let limits = [
+        "--limits-connections",
+        "100000",
+        "--limits-streams-per-caller",
+        "100000",
+        "--limits-stall-seconds",
+        "3600",
+    ];
     let flags: Vec<String> = flags.iter().chain(&limits).map(|flag| (*flag).to_owned()).collect();
     // Blocking calls from here on would stop the device that this thread plays.
     let (paddock, id) = {
@@ -137,6 +148,11 @@ impl Drop for Readers {
 
 impl Party {
     async fn follow(&self, token: &str, room: Option<u32>) -> Result<TcpStream> {
+        let admitted = tokio::time::timeout(ADMISSION, self.ask(token, room)).await;
+        admitted.with_context(|| format!("no answer within {ADMISSION:?}"))?
+    }
+
+    async fn ask(&self, token: &str, room: Option<u32>) -> Result<TcpStream> {
         let socket = TcpSocket::new_v4()?;
         if let Some(room) = room {
             socket.set_recv_buffer_size(room)?;
@@ -164,7 +180,9 @@ impl Party {
             tasks: Vec::new(),
         };
         let mut readers = readers;
+        let begun = Instant::now();
         for at in 0..count {
+            ensure!(begun.elapsed() < GATHERING, "only {at} of {count} were let in within {GATHERING:?}");
             let stream = self.follow(token, None).await.with_context(|| format!("after {at}"))?;
             let (marks, broken, news) = (readers.marks.clone(), readers.broken.clone(), readers.news.clone());
             readers.tasks.push(tokio::task::spawn_local(async move {
@@ -178,8 +196,9 @@ impl Party {
 
     async fn stall(&self, token: &str) -> Result<Vec<TcpStream>> {
         let mut stalled = Vec::new();
-        for _ in 0..STALLED {
-            stalled.push(self.follow(token, Some(4096)).await?);
+        for at in 0..STALLED {
+            let stream = self.follow(token, Some(4096)).await;
+            stalled.push(stream.with_context(|| format!("after {at} that never read"))?);
         }
         Ok(stalled)
     }
@@ -191,11 +210,15 @@ impl Party {
         let begun = Instant::now();
         match &self.voice {
             Voice::Device(said) => said.send(lines)?,
-            Voice::Nchan => post(self.address, lines).await?,
+            Voice::Nchan => {
+                let told = tokio::time::timeout(PATIENCE, post(self.address, lines)).await;
+                told.with_context(|| format!("it did not take {lines} messages within {PATIENCE:?}"))??;
+            }
         }
         while readers.marks.get() < wanted {
-            let more = tokio::time::timeout(PATIENCE, readers.news.notified()).await;
-            ensure!(more.is_ok(), "only {} of {wanted} came", readers.marks.get());
+            let left = PATIENCE.saturating_sub(begun.elapsed());
+            let more = tokio::time::timeout(left, readers.news.notified()).await;
+            ensure!(more.is_ok(), "only {} of {wanted} came within {PATIENCE:?}", readers.marks.get());
             ensure!(!readers.broken.get(), "a reader was cut off after {} of {wanted}", readers.marks.get());
         }
         let took = begun.elapsed();

@@ -118,6 +118,20 @@ struct Said {
     max_age: Option<u64>,
 }
 
+/// What a policy that is there says itself.
+const RULES: [&str; 10] = [
+    "group",
+    "mode",
+    "keep_last",
+    "keep_within",
+    "keep_hourly",
+    "keep_daily",
+    "keep_weekly",
+    "max_count",
+    "max_total_bytes",
+    "max_age",
+];
+
 impl Said {
     /// What was said, over what stood there; 0 takes a rule away.
     fn rules(&self, before: &RetentionRules) -> RetentionRules {
@@ -170,6 +184,7 @@ pub struct Delete {
 #[derive(Args)]
 pub struct Preview {
     /// The id of a policy (pol_…); without one, what the options say is tried
+    #[arg(conflicts_with_all = RULES)]
     policy: Option<String>,
     /// The tenant: its id (ten_…) or its name [default: yours, if you have one]
     #[arg(long, env = "PADDOCK_TENANT")]
@@ -287,20 +302,29 @@ async fn delete(wanted: &Delete, client: &Client, output: Output) -> Result<(), 
 }
 
 async fn preview(wanted: Preview, client: &Client, output: Output) -> Result<(), Failure> {
-    let seen = match &wanted.policy {
-        Some(id) => client.preview_retention_policy(id).await?,
+    let (mode, seen) = match &wanted.policy {
+        Some(id) => {
+            let policy = client.get_retention_policy(id).await?.value;
+            (policy.mode, client.preview_retention_policy(id).await?)
+        }
         None => {
             let spec = spec(wanted.tenant.as_deref(), &wanted.said, client).await?;
-            client.preview_proposed_retention_policy(&spec).await?
+            (spec.mode, client.preview_proposed_retention_policy(&spec).await?)
         }
     };
     let rows: Vec<JudgedSnapshot> = seen.released.iter().chain(&seen.kept).cloned().collect();
     output.list(&seen, &rows)?;
     if output.is_table() {
-        output::notice(&format!(
-            "{} would be released, which frees {} bytes; {} would be kept.",
-            seen.released_count, seen.frees_bytes, seen.kept_count
-        ));
+        let (released, bytes, kept) = (seen.released_count, seen.frees_bytes, seen.kept_count);
+        output::notice(&match mode {
+            RetentionMode::Always => {
+                format!("{released} would be released, which frees {bytes} bytes; {kept} would be kept.")
+            }
+            RetentionMode::Pressure => format!(
+                "Nothing while the disk pool has room; when it is short of room, up to {released}, the lowest scores first and no more than it \
+                 takes, which frees up to {bytes} bytes; {kept} would be kept."
+            ),
+        });
     }
     Ok(())
 }

@@ -14,13 +14,16 @@ use paddock_model::layers::{DiskId, LayerId};
 use paddock_model::page::{Page, PageRequest};
 use paddock_model::permissions::Relation;
 use paddock_model::permissions::tuples::Holder;
-use paddock_model::snapshots::SnapshotState;
+use paddock_model::slug::Slug;
+use paddock_model::snapshots::{Snapshot, SnapshotState};
+use paddock_model::subjects::Subject;
 use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result, Timestamp};
 use paddock_store::layers::LayerState;
 use paddock_store::{Tx, backups, disks, layers, relations, restores, snapshots as snapshot_rows};
 use serde_json::json;
 
+use crate::audit::Actor;
 use crate::captures::{self, Take};
 use crate::emulators::find_to_change as find_emulator;
 use crate::{Engine, audit, idempotency_keys, permissions, snapshots, tenants};
@@ -89,33 +92,9 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: BackupSpec) -> Resul
             (BackupSource::Volume { volume, emulator }, layer, heritage)
         }
     };
-    let backup = Backup {
-        id: BackupId::new(now, engine.random()),
-        tenant: tenant.id,
-        owner: caller.subject.clone(),
-        source,
-        layer,
-        holds_layer: true,
-        heritage,
-        labels: spec.labels,
-        phase: BackupPhase::Queued,
-        bytes_done: 0,
-        bytes_total: 0,
-        location: None,
-        stored: None,
-        checksum: None,
-        disk_bytes: None,
-        added_bytes: None,
-        error: None,
-        failures: 0,
-        due_at: now,
-        started_at: None,
-        completed_at: None,
-        expires_at: spec.expires_in.map(|after| now + after),
-        created_at: now,
-        updated_at: now,
-        generation: 1,
-    };
+    let draft = Draft { tenant: tenant.id, owner: caller.subject.clone(), source, layer, heritage };
+    let mut backup = draft.backup(engine, now);
+    (backup.labels, backup.expires_at) = (spec.labels, spec.expires_in.map(|after| now + after));
     backups::insert(&mut tx, &backup).await?;
     let object = backup.object();
     for (relation, holder) in [("tenant", tenant.object().thing()), ("owner", caller.subject.thing())] {
@@ -126,6 +105,71 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: BackupSpec) -> Resul
     idempotency_keys::remember(&mut tx, caller, &backup).await?;
     engine.commit(tx).await?;
     Ok(backup)
+}
+
+/// A backup that is wanted, and of what is known.
+struct Draft {
+    tenant: TenantId,
+    owner: Subject,
+    source: BackupSource,
+    layer: LayerId,
+    heritage: Heritage,
+}
+
+impl Draft {
+    fn backup(self, engine: &Engine, now: Timestamp) -> Backup {
+        let Draft { tenant, owner, source, layer, heritage } = self;
+        Backup {
+            id: BackupId::new(now, engine.random()),
+            tenant,
+            owner,
+            source,
+            layer,
+            holds_layer: true,
+            heritage,
+            labels: Labels::default(),
+            phase: BackupPhase::Queued,
+            bytes_done: 0,
+            bytes_total: 0,
+            location: None,
+            stored: None,
+            checksum: None,
+            disk_bytes: None,
+            added_bytes: None,
+            error: None,
+            failures: 0,
+            due_at: now,
+            started_at: None,
+            completed_at: None,
+            expires_at: None,
+            created_at: now,
+            updated_at: now,
+            generation: 1,
+        }
+    }
+}
+
+/// Wants a backup of a promoted root that is in none, without being asked for it. False where there is no need any more.
+pub(crate) async fn back_up_root(engine: &Engine, name: &Slug, failed_since: Timestamp) -> Result<bool> {
+    let now = engine.now();
+    let mut tx = engine.store.begin().await?;
+    // Whoever comes at the same time waits for this row, and then finds the backup.
+    let Some(snapshot) = snapshot_rows::find_any_to_change(&mut tx, name).await? else { return Ok(false) };
+    let Some(tenant) = snapshot.tenant.filter(|_| snapshot.is_root()) else { return Ok(false) };
+    if backups::is_attended(&mut tx, name, snapshot.layer, failed_since).await? {
+        return Ok(false);
+    }
+    let Ok((source, layer, heritage)) = whole(&mut tx, snapshot).await? else { return Ok(false) };
+    let draft = Draft { tenant, owner: Subject::system(), source, layer, heritage };
+    let backup = draft.backup(engine, now);
+    backups::insert(&mut tx, &backup).await?;
+    let (object, holder) = (backup.object(), Holder::One(tenant.object().thing()));
+    relations::give(&mut tx, &object.given_to("tenant", holder), now).await?;
+    let actor = Actor { request_id: "backups.roots".to_owned(), ..Actor::default() };
+    let details = json!({ "source": backup.source });
+    audit::record(engine, &mut tx, actor, "backups.create", Some(tenant), object, details).await?;
+    engine.commit(tx).await?;
+    Ok(true)
 }
 
 async fn of_snapshot(
@@ -139,6 +183,11 @@ async fn of_snapshot(
     if snapshot.tenant.is_some_and(|owner| owner != tenant) {
         return Err(other_tenant("snapshot"));
     }
+    whole(tx, snapshot).await?
+}
+
+/// What a backup of a snapshot is of; in its stead, why there can be none.
+async fn whole(tx: &mut Tx, snapshot: Snapshot) -> Result<Result<(BackupSource, LayerId, Heritage)>> {
     let layer = layers::find(tx, snapshot.layer).await?;
     let whole = layer.is_some_and(|layer| layer.state == LayerState::Ready);
     if !whole || snapshot.state == SnapshotState::Deleting {
@@ -146,7 +195,7 @@ async fn of_snapshot(
             "The snapshot is {}, and its bytes are not all there. Wait until it is verified.",
             snapshot.state.name()
         );
-        return Err(Error::conflict("invalid_state", detail));
+        return Ok(Err(Error::conflict("invalid_state", detail)));
     }
     let heritage = Heritage {
         snapshot: snapshot.name.clone(),
@@ -155,7 +204,7 @@ async fn of_snapshot(
         trust: snapshot.trust,
         vehicle: None,
     };
-    Ok((BackupSource::Snapshot { snapshot: snapshot.name }, snapshot.layer, heritage))
+    Ok(Ok((BackupSource::Snapshot { snapshot: snapshot.name }, snapshot.layer, heritage)))
 }
 
 /// The device goes on. What it holds now becomes a layer by a capture whose snapshot nobody gets to see: it is on its way

@@ -115,6 +115,8 @@ pub struct Settings {
     pub quota_emulators: i64,
     pub quota_memory_bytes: i64,
     pub quota_disk_bytes: i64,
+    /// Whether promoted roots are backed up without being asked for.
+    pub back_up_roots: bool,
     /// How often it is measured what disks take.
     pub measure_every: Duration,
     /// How often each layer is read and held against its digest; never if not given.

@@ -48,6 +48,8 @@ pub struct Described {
     pub child_count: i64,
     /// What would be freed if it were deleted.
     pub exclusive_bytes: i64,
+    /// What others stand on as well.
+    pub shared_bytes: i64,
     /// The clones of it that the caller may see; only of a snapshot that was asked for by name.
     pub source_volumes: Option<Vec<SourceVolume>>,
     /// What was wanted of its memory, and what has become of that.
@@ -178,25 +180,30 @@ async fn describe(tx: &mut Tx, scope: &Scope, found: Vec<Snapshot>) -> Result<Ve
         wanted = alone.filter(|id| !known.contains_key(id)).collect();
         known.extend(below.into_iter().map(|layer| (layer.id, layer)));
     }
-    let exclusive = |layer: LayerId| {
-        let mut bytes = 0;
-        let mut next = known.get(&layer).filter(|layer| layer.refs == 1);
-        while let Some(layer) = next {
-            bytes += layer.allocated_bytes;
-            next = layer.parent.and_then(|id| known.get(&id)).filter(|layer| layer.refs == 1);
+    // What is shared begins where the walk ends, so that the two are always the whole, also of a layer that never came to be.
+    let taken = |layer: LayerId| {
+        let mut exclusive = 0;
+        let mut next = known.get(&layer);
+        while let Some(layer) = next.filter(|layer| layer.refs == 1) {
+            exclusive += layer.allocated_bytes;
+            next = layer.parent.and_then(|id| known.get(&id));
         }
-        bytes
+        (exclusive, next.map_or(0, |layer| layer.reach_bytes))
     };
-    let mut describe_one = |snapshot: Snapshot| Described {
-        layer: known.get(&snapshot.layer).cloned(),
-        child_count: children.get(snapshot.name.as_str()).copied().unwrap_or(0),
-        exclusive_bytes: exclusive(snapshot.layer),
-        source_volumes: None,
-        memory: memories.remove(&snapshot.name),
-        annotation: annotations.remove(&snapshot.name),
-        kept_because: None,
-        backups: None,
-        snapshot,
+    let mut describe_one = |snapshot: Snapshot| {
+        let (exclusive_bytes, shared_bytes) = taken(snapshot.layer);
+        Described {
+            layer: known.get(&snapshot.layer).cloned(),
+            child_count: children.get(snapshot.name.as_str()).copied().unwrap_or(0),
+            exclusive_bytes,
+            shared_bytes,
+            source_volumes: None,
+            memory: memories.remove(&snapshot.name),
+            annotation: annotations.remove(&snapshot.name),
+            kept_because: None,
+            backups: None,
+            snapshot,
+        }
     };
     Ok(found.into_iter().map(&mut describe_one).collect())
 }

@@ -15,6 +15,11 @@ pub enum Subject {
 }
 
 impl Subject {
+    /// Paddock itself. No machine has this name: theirs begin with their issuer's and a slash.
+    pub fn system() -> Subject {
+        Subject::ServiceAccount("system".into())
+    }
+
     pub fn thing(&self) -> Thing {
         match self {
             Subject::User(id) => Thing::new("user", &id.to_string()),

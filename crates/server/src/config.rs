@@ -168,6 +168,8 @@ settings! {
     backups_keys, "backups.keys": Option<PathBuf> = "";
     /// How many backups and restores run at once.
     backups_at_once, "backups.at_once": Whole<1, 64> = "2";
+    /// Whether each promoted root of a tenant is backed up by itself.
+    backups_roots, "backups.roots": bool = "false";
     /// Bucket of an S3-compatible store in which the repositories are, instead of in a folder.
     s3_bucket, "backups.s3_bucket": Option<String> = "";
     /// Address of the S3-compatible store; Amazon's where none is named.

@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use hyper::body::Incoming;
@@ -28,6 +28,9 @@ use tower::ServiceExt;
 use crate::config::Config;
 use crate::http::Surface;
 use crate::http::conventions::peer::Peer;
+
+/// That there is no place left is not told more often.
+const FULL_AGAIN: Duration = Duration::from_secs(60);
 
 /// How clients are kept from holding what they do not use.
 #[derive(Clone)]
@@ -114,7 +117,16 @@ pub async fn serve(
 ) {
     let graceful = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(settings.connections));
+    let mut told: Option<Instant> = None;
     loop {
+        // To whoever waits outside, a full server looks like one that hangs.
+        if places.available_permits() == 0 && told.is_none_or(|at| at.elapsed() >= FULL_AGAIN) {
+            told = Some(Instant::now());
+            tracing::warn!(
+                connections = settings.connections,
+                "as many connections are open as limits.connections allows; others wait until one ends"
+            );
+        }
         let accepted = async {
             let place = places.clone().acquire_owned().await;
             (place, listener.accept().await)

@@ -167,6 +167,7 @@ fn devices(config: &Config, world: &World, garage: Arc<Garage>) -> anyhow::Resul
         quota_emulators: config.quota_emulators.0 as i64,
         quota_memory_bytes: config.quota_memory.0 as i64,
         quota_disk_bytes: config.quota_disk.0 as i64,
+        back_up_roots: config.backups_roots,
         measure_every: config.measure_every.0,
         verify_every: Some(config.verify_every.0).filter(|every| !every.is_zero()),
         verify_bytes_per_second: config.verify_rate.0,

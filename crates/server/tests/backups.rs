@@ -7,7 +7,7 @@ mod yard;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use paddock_engine::reconcile::LOOPS;
+use paddock_engine::reconcile::{LOOPS, backups};
 use serde_json::{Value, json};
 use world::{Answer, BOTH, On, World};
 use yard::{Adb, Data, Phone, Yard};
@@ -214,6 +214,64 @@ async fn backups_are_listed_by_what_they_are_of_and_go_when_they_are_deleted_or_
         assert!(trail.contains("backups.expire") && trail.contains("backups.delete"), "{trail}");
         let restores = world.call("GET", RESTORES, None).await.expect(200).json();
         assert_eq!(restores["items"], json!([]));
+    }
+}
+
+/// All backups that there are, once nothing of them is under way.
+async fn settled(world: &World) -> Vec<Value> {
+    // Also where others run the loop at the same time, nothing is done twice.
+    for _ in 0..500 {
+        let engine = &world.server.engine;
+        let (one, other) = tokio::join!((backups::LOOP.run)(engine), (backups::LOOP.run)(engine));
+        let quiet =
+            one.is_ok_and(|report| report.changed == 0) && other.is_ok_and(|report| report.changed == 0);
+        let all = world.call("GET", BACKUPS, None).await.expect(200).json();
+        let items = all["items"].as_array().expect("items").clone();
+        if quiet && items.iter().all(|one| one["phase"] == "completed" || one["phase"] == "failed") {
+            return items;
+        }
+        world.clock.advance(Duration::from_millis(100));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("something is always under way");
+}
+
+#[tokio::test]
+async fn a_promoted_root_is_backed_up_by_itself_where_that_is_wanted() {
+    for on in BOTH {
+        let (world, _, _, snapshot) = furnished(on, &[]).await;
+        let promote = format!("{SNAPSHOTS}/{snapshot}/promote-root");
+        world.call("POST", &promote, Some(json!({}))).await.expect(200);
+        assert_eq!(settled(&world).await, [] as [Value; 0], "nobody wants that by default");
+
+        let (world, acme, emulator, snapshot) = furnished(on, &["--backups-roots", "true"]).await;
+        assert_eq!(settled(&world).await, [] as [Value; 0], "images are nobody's, and this is no root");
+        let promote = format!("{SNAPSHOTS}/{snapshot}/promote-root");
+        world.call("POST", &promote, Some(json!({}))).await.expect(200);
+        let made = settled(&world).await;
+        assert_eq!(made.len(), 1, "{made:?}");
+        let first = &made[0];
+        assert_eq!((&first["phase"], &first["ownerId"]), (&json!("completed"), &json!("system")));
+        assert_eq!((&first["source"], &first["tenantId"]), (&json!({ "snapshot": snapshot }), &json!(acme)));
+        let trail = world.call("GET", "/api/v1/audit?action=backups.create", None).await.expect(200).json();
+        assert_eq!(trail["items"][0]["requestId"], "backups.roots", "{trail}");
+        assert_eq!(trail["items"][0]["actor"], Value::Null, "{trail}");
+        assert_eq!(settled(&world).await, made, "one is enough");
+
+        // One that somebody has made is as good.
+        let token = world.token.clone();
+        let second = world.captured(&token, &emulator).await;
+        let own = back_up(&world, &acme, json!({ "snapshot": second })).await;
+        world.call("POST", &format!("{SNAPSHOTS}/{second}/promote-root"), Some(json!({}))).await.expect(200);
+        let names: Vec<String> = settled(&world).await.iter().map(name).collect();
+        assert_eq!(names, [name(&own), name(first)]);
+        // One that is deleted is made again.
+        let path = format!("{BACKUPS}/{}", name(first));
+        world.call("DELETE", &path, None).await.expect(202);
+        world.until_phase(&path, "gone").await;
+        let again = settled(&world).await;
+        assert_eq!(again.len(), 2, "{again:?}");
+        assert_eq!((&again[0]["source"], &again[0]["ownerId"]), (&first["source"], &json!("system")));
     }
 }
 

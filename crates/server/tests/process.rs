@@ -3,7 +3,7 @@
 mod daemon;
 mod world;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
@@ -365,6 +365,29 @@ async fn of_two_servers_one_runs_the_loops_and_the_other_takes_over() {
         assert!(asked.elapsed() < Duration::from_millis(2500), "the lease was not given back");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+#[test]
+fn a_server_without_a_place_left_says_so_and_lets_the_next_one_in_when_one_ends() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("log");
+    let data = folder.path().join("data");
+    let server = Daemon::start_talkative(&data, &["--limits-connections", "2"], &log);
+    let ask = |stream: &mut std::net::TcpStream| {
+        stream.set_read_timeout(Some(Duration::from_secs(2))).expect("a time limit");
+        stream.write_all(b"GET /-/alivez HTTP/1.1\r\nHost: us\r\n\r\n").expect("sent");
+        stream.read(&mut [0; 1024]).is_ok_and(|length| length > 0)
+    };
+    let connect = || std::net::TcpStream::connect(&server.address).expect("a connection");
+    let (mut first, mut second, mut third) = (connect(), connect(), connect());
+    assert!(ask(&mut first) && ask(&mut second));
+    assert!(!ask(&mut third), "there is no place for it");
+    let said = std::fs::read_to_string(&log).expect("a log");
+    assert!(said.contains("limits.connections allows"), "{said}");
+
+    drop(first);
+
+    assert!(third.read(&mut [0; 1024]).is_ok_and(|length| length > 0), "what it asked waited with it");
 }
 
 #[tokio::test]

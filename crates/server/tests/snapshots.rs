@@ -132,6 +132,45 @@ async fn the_tree_shows_lineage_and_sizes_that_add_up() {
     }
 }
 
+/// What holds the last of a lineage holds its bytes, even if it never got bytes of its own.
+#[tokio::test]
+async fn a_capture_that_came_to_nothing_tells_what_its_lineage_takes() {
+    for on in BOTH {
+        let (world, acme, emulator) = with_a_device(on).await;
+        let token = world.token.clone();
+        let first = world.captured(&token, &emulator).await;
+        let body = json!({ "tenantId": acme, "snapshot": first });
+        let clone = world.call("POST", EMULATORS, Some(body)).await.expect(201).id();
+        world.until(&clone, "running").await;
+        world.simulation.host.set_stubborn(true);
+        let body = json!({ "emulatorId": clone, "name": "nothing" });
+        let begun = world.call("POST", SNAPSHOTS, Some(body)).await.expect(202).json();
+        assert_eq!(
+            begun["sizeBytes"],
+            snapshot(&world, &first).await["sizeBytes"],
+            "as much as it stands on"
+        );
+        // The device does not hold still for as long as it may take.
+        world.clock.advance(Duration::from_secs(600));
+        world.until_snapshot("nothing", "faulted").await;
+        for id in [&clone, &emulator] {
+            world.call("DELETE", &format!("{EMULATORS}/{id}"), None).await.expect(202);
+            world.until(id, "terminated").await;
+        }
+        let bytes = snapshot(&world, &first).await["sizeBytes"].clone();
+        world.call("DELETE", &format!("{SNAPSHOTS}/{first}"), None).await.expect(202);
+        world.until_snapshot(&first, "gone").await;
+
+        let left = snapshot(&world, "nothing").await;
+
+        assert_eq!(left["sizeBytes"], bytes);
+        let base = snapshot(&world, "simulated-phone").await["sizeBytes"].as_i64().expect("a size");
+        assert_eq!(left["sharedBytes"], base);
+        assert_eq!(left["exclusiveBytes"].as_i64(), bytes.as_i64().map(|bytes| bytes - base));
+        assert_ne!(left["exclusiveBytes"], 0, "it holds what the first one wrote");
+    }
+}
+
 #[tokio::test]
 async fn a_snapshot_goes_only_when_nothing_is_made_of_it() {
     for on in BOTH {

@@ -6,6 +6,7 @@ use paddock_model::drivers::backup_repositories::KnownContent;
 use paddock_model::layers::LayerId;
 use paddock_model::page::{Page, PageRequest};
 use paddock_model::scopes::Scope;
+use paddock_model::slug::Slug;
 use paddock_model::subjects::Subject;
 use paddock_model::tenants::TenantId;
 
@@ -41,6 +42,19 @@ const EXPIRED: &str = "
 
 const NEXT_EXPIRY: &str = "
     SELECT expires_at FROM backups WHERE expires_at IS NOT NULL AND phase <> 'deleting' ORDER BY expires_at LIMIT 1";
+
+/// Tenants' roots whose bytes are all there and in no backup, neither one that is done nor one under way, and of which none has failed
+/// since this time.
+const ROOTS_WITHOUT: &str = "
+    SELECT snapshots.name FROM snapshots JOIN layers ON layers.id = snapshots.layer
+    WHERE snapshots.rooted_at IS NOT NULL AND snapshots.tenant IS NOT NULL AND snapshots.state <> 'deleting' AND layers.state = 'ready'
+        AND NOT EXISTS (SELECT 1 FROM backups WHERE backups.source_snapshot = snapshots.name AND backups.layer = snapshots.layer
+            AND (backups.phase IN ('queued', 'running', 'completed') OR backups.phase = 'failed' AND backups.completed_at > $1))
+    ORDER BY snapshots.rooted_at, snapshots.name LIMIT $2";
+
+const ATTENDED: &str = "
+    SELECT id FROM backups WHERE source_snapshot = $1 AND layer = $2
+        AND (phase IN ('queued', 'running', 'completed') OR phase = 'failed' AND completed_at > $3) LIMIT 1";
 
 const PHASES: &str = "
     SELECT id, tenant, phase FROM backups ORDER BY id";
@@ -140,6 +154,22 @@ pub async fn expired(tx: &mut Tx, now: Timestamp, most: i64) -> Result<Vec<Backu
 
 pub async fn next_expiry(tx: &mut Tx) -> Result<Option<Timestamp>> {
     Ok(tx.row::<(Timestamp,)>(NEXT_EXPIRY, &[]).await?.map(|(at,)| at))
+}
+
+/// Roots of tenants that are in no backup, and of which none has failed since this time.
+pub async fn roots_without(tx: &mut Tx, failed_since: Timestamp, most: i64) -> Result<Vec<Slug>> {
+    let rows: Vec<(String,)> = tx.rows(ROOTS_WITHOUT, args![failed_since, most]).await?;
+    Ok(rows.iter().filter_map(|(name,)| Slug::parse(name)).collect())
+}
+
+/// Whether a snapshot is in a backup or soon will be, or was to be and has failed since this time.
+pub async fn is_attended(
+    tx: &mut Tx,
+    snapshot: &Slug,
+    layer: LayerId,
+    failed_since: Timestamp,
+) -> Result<bool> {
+    Ok(tx.row::<(BackupId,)>(ATTENDED, args![snapshot, layer, failed_since]).await?.is_some())
 }
 
 /// Whose they all are, and how they stand.

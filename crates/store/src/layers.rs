@@ -23,7 +23,9 @@ const FIND: &str = "
 
 const INSERT: &str = "
     INSERT INTO layers (id, parent, state, source, virtual_bytes, allocated_bytes, refs, depth, reach_bytes, created_at, folder, expected)
-    VALUES ($1, $2, $3, $4, 0, 0, $5, 1 + COALESCE((SELECT below.depth FROM layers below WHERE below.id = $2), 0), 0, $6, $7, $8)";
+    VALUES ($1, $2, $3, $4, 0, 0, $5,
+        1 + COALESCE((SELECT below.depth FROM layers below WHERE below.id = $2), 0),
+        COALESCE((SELECT below.reach_bytes FROM layers below WHERE below.id = $2), 0), $6, $7, $8)";
 
 const COMPLETE: &str = "
     UPDATE layers SET state = 'ready', virtual_bytes = $2, allocated_bytes = $3, digest = $4, source = NULL,
@@ -99,8 +101,7 @@ const MOVE: &str = "
 const MOVE_ABOVE: &str = "
     UPDATE layers SET
         depth = 1 + (SELECT below.depth FROM layers below WHERE below.id = $1),
-        reach_bytes = CASE WHEN reach_bytes = 0 THEN 0
-            ELSE allocated_bytes + (SELECT below.reach_bytes FROM layers below WHERE below.id = $1) END
+        reach_bytes = allocated_bytes + (SELECT below.reach_bytes FROM layers below WHERE below.id = $1)
     WHERE parent = $1";
 
 const SET_STATE: &str = "

@@ -9,7 +9,7 @@ use paddock_model::tenants::TenantId;
 use uuid::Uuid;
 
 use crate::row::{FromRow, Row};
-use crate::select::Select;
+use crate::select::{AT_ONCE, Select};
 use crate::value::Value;
 use crate::{Result, Tx, args};
 
@@ -139,10 +139,14 @@ pub async fn leaving(tx: &mut Tx) -> Result<i64> {
 
 /// What was noted on these, as far as it was.
 pub async fn annotations(tx: &mut Tx, names: &[Slug]) -> Result<Vec<Annotation>> {
-    let mut select = Select::new(ANNOTATIONS);
-    select.and("annotated_at IS NOT NULL", []);
-    select.one_of("name", names.iter().map(|name| Value::String(name.to_string())));
-    tx.rows_of(select.all()).await
+    let mut found = Vec::new();
+    for part in names.chunks(AT_ONCE) {
+        let mut select = Select::new(ANNOTATIONS);
+        select.and("annotated_at IS NOT NULL", []);
+        select.one_of("name", part.iter().map(|name| Value::String(name.to_string())));
+        found.extend(tx.rows_of(select.all()).await?);
+    }
+    Ok(found)
 }
 
 /// Notes a score on a snapshot; nothing where it is gone.

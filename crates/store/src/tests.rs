@@ -159,6 +159,23 @@ fn statements(source: &str) -> Vec<String> {
         .collect()
 }
 
+/// A tree shows them all at once, and no statement takes as many values.
+#[tokio::test]
+async fn what_is_asked_of_a_hundred_thousand_snapshots_is_answered() {
+    let name = |number: u32| Slug::parse(&format!("row-{number}")).expect("a name");
+    let many: Vec<Slug> = (0..100_000).map(name).collect();
+    for store in Databases::new().await.open().await {
+        let mut tx = store.read().await.expect("a look");
+        assert!(crate::retention::annotations(&mut tx, &many).await.expect("annotations").is_empty());
+        assert!(crate::templates::of_snapshots(&mut tx, &many).await.expect("memories").is_empty());
+        let counts = crate::snapshot_children::counts(&mut tx, &Scope::Everything, &many).await;
+        assert!(counts.expect("children").is_empty());
+        assert!(snapshots::parents(&mut tx, &many).await.expect("parents").is_empty());
+        let children = snapshots::list_children(&mut tx, &Scope::Everything, &many).await;
+        assert!(children.expect("children").is_empty());
+    }
+}
+
 #[tokio::test]
 async fn what_is_read_is_what_was_written() {
     for store in Databases::new().await.open().await {

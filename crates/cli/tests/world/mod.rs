@@ -52,7 +52,11 @@ impl World {
     }
 
     pub fn with(flags: &[&str]) -> World {
-        let folder = tempfile::tempdir().expect("a folder");
+        World::within(tempfile::tempdir().expect("a folder"), flags)
+    }
+
+    /// One whose data are in this folder.
+    pub fn within(folder: tempfile::TempDir, flags: &[&str]) -> World {
         let data = folder.path().display().to_string();
         let config = config(&[&["--data", &data, "--listen", "127.0.0.1:0"], flags].concat());
         let runtime = Runtime::new().expect("a runtime");

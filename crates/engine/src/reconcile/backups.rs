@@ -26,7 +26,7 @@ use uuid::Uuid;
 
 use super::{Loop, Report, Trouble, delay};
 use crate::audit::Actor;
-use crate::backups::changed;
+use crate::backups::{back_up_root, changed};
 use crate::devices::Devices;
 use crate::snapshots::settle;
 use crate::vault::Vault;
@@ -48,6 +48,8 @@ const INTERRUPTED: Duration = Duration::from_secs(2);
 const STALLED: Duration = Duration::from_secs(15 * 60);
 /// How often it is tried again before it is given up.
 const TRIES: i64 = 20;
+/// A root whose backup has failed is backed up anew after this long.
+const ROOT_AGAIN: Duration = Duration::from_secs(60 * 60);
 
 async fn run(engine: &Engine) -> Result<Report, Trouble> {
     let Some(devices) = &engine.devices else { return Ok(Report::default()) };
@@ -56,6 +58,12 @@ async fn run(engine: &Engine) -> Result<Report, Trouble> {
     let mut changed = 0;
     for id in backups::expired(&mut engine.store.read().await?, now, A_RUN).await? {
         changed += u64::from(expire(engine, id).await?);
+    }
+    if devices.settings.back_up_roots {
+        let failed_since = now - ROOT_AGAIN;
+        for root in backups::roots_without(&mut engine.store.read().await?, failed_since, A_RUN).await? {
+            changed += u64::from(back_up_root(engine, &root, failed_since).await?);
+        }
     }
     // Somebody waits for a restore, nobody for a backup; and what is under way comes before what waits.
     for restore in restores::due(&mut engine.store.read().await?, now, A_RUN).await? {

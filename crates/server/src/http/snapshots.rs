@@ -243,13 +243,13 @@ fn wire(described: Described) -> Snapshot {
         layer,
         child_count,
         exclusive_bytes,
+        shared_bytes,
         source_volumes,
         memory,
         annotation,
         kept_because,
         backups,
     } = described;
-    let size_bytes = layer.as_ref().map_or(0, |layer| layer.reach_bytes);
     Snapshot {
         deployable: snapshot.is_deployable(),
         root: snapshot.is_root(),
@@ -263,9 +263,9 @@ fn wire(described: Described) -> Snapshot {
         fault: snapshot.fault,
         rooted_at: snapshot.rooted_at.map(time),
         rooted_by: snapshot.rooted_by,
-        size_bytes,
+        size_bytes: exclusive_bytes + shared_bytes,
         exclusive_bytes,
-        shared_bytes: size_bytes - exclusive_bytes,
+        shared_bytes,
         virtual_bytes: layer.as_ref().map_or(0, |layer| layer.virtual_bytes),
         checksum: layer.and_then(|layer| layer.digest).map(|digest| format!("sha256:{digest}")),
         android: AndroidFacts {
