@@ -187,6 +187,7 @@ impl Row for VehicleTrace {
         Column::new("AGE", |trace| times::age(&trace.started_at)),
     ];
 
+    #[expect(clippy::misnamed_getters, reason = "by its id it is named in commands; names may be the same")]
     fn name(&self) -> &str {
         &self.id
     }

@@ -221,7 +221,7 @@ async fn prove(
             memory_bytes: snapshot.image.memory_bytes,
             cpus: snapshot.image.cpus,
             template: Some(template.id),
-            vehicle: vehicles::ensure_for_trial(engine, devices, trial, &snapshot).await??,
+            vehicle: vehicles::ensure_for_trial(engine, devices, trial, snapshot).await??,
         };
         devices.host.ensure(&launch).await?;
     }
