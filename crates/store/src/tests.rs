@@ -166,7 +166,7 @@ async fn what_is_asked_of_a_hundred_thousand_snapshots_is_answered() {
     for store in Databases::new().await.open().await {
         let mut tx = store.read().await.expect("a look");
         assert!(crate::retention::annotations(&mut tx, &many).await.expect("annotations").is_empty());
-        assert!(crate::templates::of_snapshots(&mut tx, &many).await.expect("memories").is_empty());
+        assert!(templates::of_snapshots(&mut tx, &many).await.expect("memories").is_empty());
         let counts = crate::snapshot_children::counts(&mut tx, &Scope::Everything, &many).await;
         assert!(counts.expect("children").is_empty());
         assert!(snapshots::parents(&mut tx, &many).await.expect("parents").is_empty());
