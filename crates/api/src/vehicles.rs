@@ -130,6 +130,9 @@ pub struct VehicleTrace {
     pub duration_ms: i64,
     #[schema(format = DateTime, max_length = 35, examples("2026-11-15T04:00:00.000000Z"))]
     pub started_at: String,
+    /// Why the recording ended by itself.
+    #[schema(max_length = 2000, pattern = "^[^\\x00]*$", required)]
+    pub problem: Option<String>,
 }
 
 /// The drives of a car.

@@ -268,6 +268,7 @@ fn wire_trace(trace: model::Trace) -> VehicleTrace {
         bytes: trace.bytes,
         duration_ms: trace.duration_ms,
         started_at: time(trace.started_at),
+        problem: trace.problem,
     }
 }
 
