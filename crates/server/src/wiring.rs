@@ -471,6 +471,11 @@ fn describe() {
         "paddock_http_request_duration_seconds",
         "How long requests took, by route template."
     );
+    metrics::describe_histogram!(
+        "paddock_grpc_answer_duration_seconds",
+        "How long gRPC calls took until they began to be answered."
+    );
+    metrics::describe_counter!("paddock_grpc_refusals_total", "gRPC calls that were refused, by code.");
     metrics::describe_histogram!("paddock_loop_run_duration_seconds", "How long runs of a loop took.");
     metrics::describe_counter!(
         "paddock_retention_released_total",
