@@ -2,14 +2,19 @@
 
 mod world;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use paddock_engine::reconcile::LOOPS;
+use paddock_model::ports::ManualClock;
+use paddock_model::vehicles::{AreaId, PropertyId};
 use paddock_vehicle::proto::vehicle_server_client::VehicleServerClient;
 use paddock_vehicle::proto::{
     DumpOptions, StatusCode, SubscribeOptions, SubscribeRequest, VehiclePropValue, VehiclePropValueRequest,
     VehiclePropValueRequests, VehiclePropValues,
 };
+use paddock_vehicle::{Catalogue, Client as Guest, Vehicle};
 use serde_json::{Value, json};
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint};
@@ -397,6 +402,54 @@ async fn a_car_travels_with_captures_swaps_and_backups_and_its_clock_never_goes_
         let left = std::fs::read_dir(world.folder.path().join("vehicles")).expect("a folder").count();
         assert_eq!(left, 1, "{on:?}");
     }
+}
+
+/// A car that somebody else serves, as an image that brings its own does; what it was sent besides is told.
+async fn own_car(headers: tokio::sync::mpsc::UnboundedSender<http::HeaderMap>) -> (String, Arc<Vehicle>) {
+    let clock = Arc::new(ManualClock::at("2026-11-15T04:00:00Z".parse().expect("a time")));
+    let vehicle = Vehicle::in_memory(Catalogue::standard(), clock, None);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let (address, served) = (listener.local_addr().expect("an address"), vehicle.clone());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (vehicle, headers) = (served.clone(), headers.clone());
+            let answer = hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+                let _ = headers.send(request.headers().clone());
+                tower::ServiceExt::oneshot(paddock_vehicle::service(vehicle.clone(), Guest::guest()), request)
+            });
+            let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            tokio::spawn(http.serve_connection(TokioIo::new(stream), answer));
+        }
+    });
+    (address.to_string(), vehicle)
+}
+
+#[tokio::test]
+async fn a_device_that_brings_its_car_is_asked_itself() {
+    let (tell, mut sent) = tokio::sync::mpsc::unbounded_channel();
+    let (address, vehicle) = own_car(tell).await;
+    let place = Place::with(On::Sqlite, &["--devices-simulated-peer", &address]).await;
+    let mut client = place.client().await;
+    assert_eq!(client.set(speed(5.0)).await.expect("an answer"), StatusCode::Ok);
+    assert_eq!(client.get(SPEED).await.expect("a value").float_values, [5.0]);
+    let there = vehicle.get((PropertyId(SPEED), AreaId(0))).expect("a value");
+    assert_eq!(there.float_values, [5.0]);
+    // What is for us alone is not passed on.
+    let headers = sent.recv().await.expect("a call");
+    assert!(
+        !headers.contains_key("authorization") && !headers.contains_key("x-paddock-emulator"),
+        "{headers:?}"
+    );
+    // Streams are passed on as they come, and end as all do; errors too.
+    let mut stream = client.stream().await.expect("a stream");
+    assert_eq!(client.set(gear(8)).await.expect("an answer"), StatusCode::Ok);
+    assert_eq!(heard(&place.world, &mut stream, GEAR).await.expect("an event").int32_values, [8]);
+    let mut watching = Client::new(&place.world, &place.viewer, &place.car).await;
+    assert_eq!(refused(watching.set(speed(1.0)).await), Code::PermissionDenied);
+    let answer = place.call("GET", "/vehicle/properties", None).await.expect(409);
+    assert_eq!(answer.code(), "vehicle_in_device");
+    place.call("POST", "/restart", None).await.expect(200);
+    assert_eq!(refused(heard(&place.world, &mut stream, SPEED).await), Code::Aborted);
 }
 
 #[tokio::test]

@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use paddock_model::Timestamp;
-use paddock_model::devices::DeviceType;
-use paddock_model::devices::{DeviceState, Image, Observed, Phase};
+use paddock_model::devices::{BRINGS_VEHICLE, DeviceState, DeviceType, Image, Observed, Phase};
 use paddock_model::drivers::disk_pools::{Integrity, Volume};
 use paddock_model::drivers::emulator_hosts::{
     ByteStream, Channel, Consistency, Console, EmulatorHost, HostTemplate, Launch, Switch,
@@ -295,7 +294,12 @@ impl EmulatorHost for SimulatedHost {
             let parsed = Profile::parse(&text).map_err(|error| {
                 DriverError::new(Retry::Never, "image_refused", format!("{}: {error}", profile.display()))
             })?;
-            return Ok(parsed.image(format!("simulated-{name}"), folder));
+            let mut image = parsed.image(format!("simulated-{name}"), folder);
+            // Who plays the devices plays their cars as well.
+            if self.0.settings.peer.is_some() {
+                image.capabilities.push(BRINGS_VEHICLE.to_owned());
+            }
+            return Ok(image);
         }
         Ok(Image {
             device_type: DeviceType::parse(&name).unwrap_or(DeviceType::Phone),
@@ -527,7 +531,7 @@ impl EmulatorHost for SimulatedHost {
     /// Whatever is said comes back, but from the log, which is written as a real device's is.
     async fn open(&self, emulator: EmulatorId, channel: Channel) -> DriverResult<Box<dyn ByteStream>> {
         self.0.faults.strike("open a way into a device")?;
-        if channel == Channel::Vehicle {
+        if channel == Channel::Vehicle && self.0.settings.peer.is_none() {
             let message = format!("{emulator} is simulated and has no VehicleServer of its own");
             return Err(DriverError::new(Retry::Never, NO_VEHICLE, message));
         }

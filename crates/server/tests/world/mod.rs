@@ -111,7 +111,7 @@ impl World {
         let mut all = vec!["--devices-simulated", "true", "--devices-images", images];
         all.extend(flags);
         let config = config(&all);
-        let simulation = Simulation::new(shown.clone(), None, config.simulated_log_rate.0);
+        let simulation = Simulation::new(shown.clone(), config.simulated_peer, config.simulated_log_rate.0);
         let world = wiring::World {
             simulation: Some(simulation.clone()),
             clock: shown,
