@@ -52,7 +52,7 @@ impl Client {
     }
 
     fn connect(&mut self, yard: &Yard, emulator: &str) -> Value {
-        self.does(json!(["connect", yard.daemon.address, yard.token(), emulator]))
+        self.does(&json!(["connect", yard.daemon.address, yard.token(), emulator]))
     }
 
     fn asks(&mut self, wish: &Value) -> Value {
@@ -68,39 +68,39 @@ impl Client {
     }
 
     #[track_caller]
-    fn does(&mut self, wish: Value) -> Value {
-        let mut answer = self.asks(&wish);
+    fn does(&mut self, wish: &Value) -> Value {
+        let mut answer = self.asks(wish);
         assert!(answer.get("done").is_some(), "{wish}: {answer}");
         answer["done"].take()
     }
 
     #[track_caller]
-    fn is_refused(&mut self, wish: Value) -> Value {
-        let mut answer = self.asks(&wish);
+    fn is_refused(&mut self, wish: &Value) -> Value {
+        let mut answer = self.asks(wish);
         assert!(answer.get("refused").is_some(), "{wish}: {answer}");
         answer["refused"].take()
     }
 
     #[track_caller]
     fn get(&mut self, prop: i32, area: i32) -> Value {
-        self.does(json!(["get", [{ "prop": prop, "area_id": area }]]))[0][0].take()
+        self.does(&json!(["get", [{ "prop": prop, "area_id": area }]]))[0][0].take()
     }
 
     /// When the value came about, by the car's clock.
     #[track_caller]
     fn time_of(&mut self, prop: i32) -> i64 {
-        self.does(json!(["get", [{ "prop": prop }]]))[0][1].as_i64().expect("a time")
+        self.does(&json!(["get", [{ "prop": prop }]]))[0][1].as_i64().expect("a time")
     }
 
     #[track_caller]
-    fn set(&mut self, value: Value) -> String {
-        let answer = self.does(json!(["set", [value]]));
+    fn set(&mut self, value: &Value) -> String {
+        let answer = self.does(&json!(["set", [value]]));
         answer[0].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     }
 
     #[track_caller]
     fn drives(&mut self, metres_a_second: f32) {
-        assert_eq!(self.set(json!({ "prop": SPEED, "float_values": [metres_a_second] })), "OK");
+        assert_eq!(self.set(&json!({ "prop": SPEED, "float_values": [metres_a_second] })), "OK");
     }
 }
 
@@ -226,16 +226,16 @@ async fn strangers_drive_a_real_device_through_captures_clones_replays_and_kills
     // Android 14: nothing is subscribed to, everything is told, and what is sampled is told as often as was asked for.
     let methods = of_14.connect(&yard, &car.id);
     assert_eq!(methods.as_array().map(Vec::len), Some(7), "{methods}");
-    let listed = of_14.does(json!(["configurations"]));
+    let listed = of_14.does(&json!(["configurations"]));
     assert_eq!(listed.as_array().map(Vec::len), Some(76));
     assert_eq!(of_14.get(SPEED, 0), json!([0.0]));
-    assert_eq!(of_14.does(json!(["check"])), "OK");
-    of_14.does(json!(["follow"]));
-    assert_eq!(of_14.does(json!(["sample", SPEED, 0, 10])), "OK");
+    assert_eq!(of_14.does(&json!(["check"])), "OK");
+    of_14.does(&json!(["follow"]));
+    assert_eq!(of_14.does(&json!(["sample", SPEED, 0, 10])), "OK");
     of_14.drives(12.5);
-    of_14.does(json!(["hear", SPEED, 0, [12.5]]));
-    assert_eq!(of_14.set(json!({ "prop": GEAR, "int32_values": [8] })), "OK");
-    of_14.does(json!(["hear", GEAR, 0, [8]]));
+    of_14.does(&json!(["hear", SPEED, 0, [12.5]]));
+    assert_eq!(of_14.set(&json!({ "prop": GEAR, "int32_values": [8] })), "OK");
+    of_14.does(&json!(["hear", GEAR, 0, [8]]));
     let took = shows(&adb, &car.address, INSIDE, "12.5");
     at(&format!("a client of Android 14 drove; the device showed it after {took:?}"));
     drop(of_14);
@@ -243,74 +243,74 @@ async fn strangers_drive_a_real_device_through_captures_clones_replays_and_kills
     // Android 15: what is subscribed to is told, until it is given up.
     let methods = of_15.connect(&yard, &car.id);
     assert_eq!(methods.as_array().map(Vec::len), Some(9), "{methods}");
-    assert_eq!(of_15.does(json!(["subscribe", GEAR, [0], 0])), "OK");
-    assert_eq!(of_15.does(json!(["subscribe", SPEED, [0], 0])), "INVALID_ARG");
-    of_15.does(json!(["follow"]));
-    assert_eq!(of_15.set(json!({ "prop": NIGHT, "int32_values": [1] })), "OK");
-    assert_eq!(of_15.set(json!({ "prop": GEAR, "int32_values": [4] })), "OK");
-    assert_eq!(of_15.does(json!(["hear", GEAR, 0, [4]])), 0);
-    assert_eq!(of_15.does(json!(["unsubscribe", GEAR, 0])), "OK");
-    assert_eq!(of_15.set(json!({ "prop": GEAR, "int32_values": [8] })), "OK");
-    assert_eq!(of_15.does(json!(["told", GEAR, 0.5])), 0);
+    assert_eq!(of_15.does(&json!(["subscribe", GEAR, [0], 0])), "OK");
+    assert_eq!(of_15.does(&json!(["subscribe", SPEED, [0], 0])), "INVALID_ARG");
+    of_15.does(&json!(["follow"]));
+    assert_eq!(of_15.set(&json!({ "prop": NIGHT, "int32_values": [1] })), "OK");
+    assert_eq!(of_15.set(&json!({ "prop": GEAR, "int32_values": [4] })), "OK");
+    assert_eq!(of_15.does(&json!(["hear", GEAR, 0, [4]])), 0);
+    assert_eq!(of_15.does(&json!(["unsubscribe", GEAR, 0])), "OK");
+    assert_eq!(of_15.set(&json!({ "prop": GEAR, "int32_values": [8] })), "OK");
+    assert_eq!(of_15.does(&json!(["told", GEAR, 0.5])), 0);
     drop(of_15);
     at("a client of Android 15 chose");
 
     // Android 16, and all of it.
     let methods = client.connect(&yard, &car.id);
     assert_eq!(methods.as_array().map(Vec::len), Some(12), "{methods}");
-    let listed = client.does(json!(["configurations"]));
+    let listed = client.does(&json!(["configurations"]));
     let fan = listed.as_array().expect("a list").iter().find(|each| each["prop"] == FAN).expect("a fan");
     assert_eq!(fan["area_configs"].as_array().map(Vec::len), Some(5), "{fan}");
     assert_eq!(fan["area_configs"][0]["max_int32_value"], 7, "{fan}");
     assert_eq!(
-        client.does(json!(["limits", FAN, 1])),
+        client.does(&json!(["limits", FAN, 1])),
         json!([{ "min_supported_value": { "int32_values": [1] }, "max_supported_value": { "int32_values": [7] } }, {}])
     );
-    assert_eq!(client.set(json!({ "prop": FAN, "area_id": 1, "int32_values": [8] })), "INVALID_ARG");
-    assert_eq!(client.does(json!(["get", [{ "prop": BRIGHTNESS }]])), json!(["NOT_AVAILABLE"]));
-    assert!(client.does(json!(["dump", ["--list"]])).as_str().is_some_and(|text| text.contains("HVAC")));
-    client.does(json!(["follow"]));
-    assert_eq!(client.does(json!(["subscribe", SPEED, [0], 10])), "OK");
-    assert_eq!(client.does(json!(["subscribe", FAN, [1], 0])), "OK");
+    assert_eq!(client.set(&json!({ "prop": FAN, "area_id": 1, "int32_values": [8] })), "INVALID_ARG");
+    assert_eq!(client.does(&json!(["get", [{ "prop": BRIGHTNESS }]])), json!(["NOT_AVAILABLE"]));
+    assert!(client.does(&json!(["dump", ["--list"]])).as_str().is_some_and(|text| text.contains("HVAC")));
+    client.does(&json!(["follow"]));
+    assert_eq!(client.does(&json!(["subscribe", SPEED, [0], 10])), "OK");
+    assert_eq!(client.does(&json!(["subscribe", FAN, [1], 0])), "OK");
     client.drives(33.5);
-    client.does(json!(["hear", SPEED, 0, [33.5]]));
+    client.does(&json!(["hear", SPEED, 0, [33.5]]));
     shows(&adb, &car.address, INSIDE, "33.5");
     assert_eq!(adb.shell(&car.address, "vehicle get PERF_VEHICLE_SPEED"), "33.5");
     // From inside to outside.
     adb.shell(&car.address, "vehicle set HVAC_FAN_SPEED 0x1 5");
-    client.does(json!(["hear", FAN, 1, [5]]));
+    client.does(&json!(["hear", FAN, 1, [5]]));
     // Health and reflection need no credential, everything else does.
     for service in ["", SERVICE] {
-        assert_eq!(client.does(json!(["health", service])), "SERVING");
+        assert_eq!(client.does(&json!(["health", service])), "SERVING");
     }
-    assert_eq!(client.is_refused(json!(["health", "no.such.Service"])), "NOT_FOUND");
-    let told = client.does(json!(["reflection"]));
+    assert_eq!(client.is_refused(&json!(["health", "no.such.Service"])), "NOT_FOUND");
+    let told = client.does(&json!(["reflection"]));
     assert!(told["services"].as_array().expect("services").contains(&json!(SERVICE)), "{told}");
     assert_eq!(told["methods"].as_array().map(Vec::len), Some(12), "{told}");
     assert_eq!(told["fields"], json!(["requests"]));
-    client.does(json!(["connect", yard.daemon.address, "nobody", car.id]));
-    assert_eq!(client.is_refused(json!(["get", [{ "prop": SPEED }]])), "UNAUTHENTICATED");
+    client.does(&json!(["connect", yard.daemon.address, "nobody", car.id]));
+    assert_eq!(client.is_refused(&json!(["get", [{ "prop": SPEED }]])), "UNAUTHENTICATED");
     client.connect(&yard, "emu_01jcr8e8v0e9bvqz3tz4d0wq2h");
-    assert_eq!(client.is_refused(json!(["get", [{ "prop": SPEED }]])), "NOT_FOUND");
+    assert_eq!(client.is_refused(&json!(["get", [{ "prop": SPEED }]])), "NOT_FOUND");
     client.connect(&yard, &car.id);
     at("a client of Android 16 did everything");
 
     // The server is killed: the stream says so; values, the device's way to its car and its clock come back.
     let before = client.time_of(SPEED);
     let yard = yard.reopen();
-    assert_eq!(client.does(json!(["ended"])), "UNAVAILABLE");
+    assert_eq!(client.does(&json!(["ended"])), "UNAVAILABLE");
     client.connect(&yard, &car.id);
     assert_eq!(yard.until(&car.id, "running").await["incarnation"], 1);
     assert_eq!((client.get(SPEED, 0), client.get(FAN, 1)), (json!([33.5]), json!([5])));
     assert!(client.time_of(SPEED) >= before);
-    client.does(json!(["follow"]));
-    assert_eq!(client.does(json!(["subscribe", SPEED, [0], 10])), "OK");
-    assert_eq!(client.does(json!(["subscribe", FAN, [1], 0])), "OK");
+    client.does(&json!(["follow"]));
+    assert_eq!(client.does(&json!(["subscribe", SPEED, [0], 10])), "OK");
+    assert_eq!(client.does(&json!(["subscribe", FAN, [1], 0])), "OK");
     shows(&adb, &car.address, CONNECTED, "1");
     client.drives(20.0);
     shows(&adb, &car.address, INSIDE, "20");
     adb.shell(&car.address, "vehicle set HVAC_FAN_SPEED 0x1 6");
-    client.does(json!(["hear", FAN, 1, [6]]));
+    client.does(&json!(["hear", FAN, 1, [6]]));
     at("the server was killed, and the device found its car again");
 
     play_the_guide(&yard, &car.id);
