@@ -7,6 +7,9 @@ use anyhow::{Context, Result};
 
 use crate::{Bench, disk, flush, nginx, wrk};
 
+/// A hundred ticks a second, on every Linux that we know of.
+const MICROSECONDS_A_TICK: f64 = 10_000.0;
+
 pub fn facts(bench: &Bench) -> Result<Vec<(&'static str, String)>> {
     let cores = std::thread::available_parallelism()?;
     let load = std::fs::read_to_string("/proc/loadavg")?;
@@ -28,6 +31,16 @@ pub fn facts(bench: &Bench) -> Result<Vec<(&'static str, String)>> {
         ("sqlite", format!("{}; WAL, synchronous=FULL", rusqlite::version())),
         ("transport", "plain HTTP/1.1 on loopback; Paddock's rate limits lifted".to_owned()),
     ])
+}
+
+/// What a process has spent on all processors since its start.
+pub fn processor_microseconds(process: u32) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // The name in parentheses may hold blanks; behind it, user and system time are the 12th and 13th.
+    let (_, numbers) = status.rsplit_once(") ").context("no name in /proc/…/stat")?;
+    let mut ticks = numbers.split(' ').skip(11).map(str::parse::<f64>);
+    let mut next = || ticks.next().context("too few numbers in /proc/…/stat");
+    Ok((next()?? + next()??) * MICROSECONDS_A_TICK)
 }
 
 fn processor() -> Result<String> {

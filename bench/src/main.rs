@@ -7,6 +7,7 @@ mod clone;
 mod create;
 mod crowd;
 mod disk;
+mod envoy;
 mod errand;
 mod fanout;
 mod figures;
@@ -31,6 +32,7 @@ mod sqlite;
 mod start;
 mod tenant_rows;
 mod tree;
+mod vehicle;
 mod warm;
 mod wrk;
 
@@ -47,7 +49,7 @@ Measures Paddock against its peers, interleaved in one run.
 
 Usage: paddock-bench [--only NAME] [--rounds N] [--seconds N] [--folder DIR]
 
-  --only NAME    one of read, create, list, tree, check, idle, clone, lineage, start, warm, crowd, bridge, fanout, retention, backup; may be given more than once [default: all]
+  --only NAME    one of read, create, list, tree, check, idle, clone, lineage, start, warm, crowd, bridge, fanout, retention, backup, vehicle; may be given more than once [default: all]
   --rounds N     how often each pair is measured [default: 5]
   --seconds N    how long one measurement of a goal takes; rows without a goal take half [default: 2]
   --folder DIR   where data folders are made; must be a disk, not memory [default: /var/tmp]
@@ -73,6 +75,7 @@ const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("fanout", fanout::run),
     ("retention", retention::run),
     ("backup", backup::run),
+    ("vehicle", vehicle::run),
 ];
 
 /// What every benchmark needs to know.

@@ -9,15 +9,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::flush::Flush;
-use crate::{Bench, http};
+use crate::{Bench, http, machine};
 
 const START_PATIENCE: Duration = Duration::from_secs(30);
 
 /// No caller of the bench is to be throttled: the limits would be measured, not the server.
 const UNLIMITED: &str = "100000000";
-
-/// A hundred ticks a second, on every Linux that we know of.
-const MICROSECONDS_A_TICK: f64 = 10_000.0;
 
 pub struct Paddock {
     pub address: SocketAddr,
@@ -93,9 +90,14 @@ impl Paddock {
 
     /// Deploys a device in a tenant of its own, waits until it runs, and tells its id.
     pub fn deploy(&self) -> Result<String> {
+        self.deploy_a("phone")
+    }
+
+    /// The same with a device of this type.
+    pub fn deploy_a(&self, device_type: &str) -> Result<String> {
         let tenant = self.create_tenant("bench-device")?;
         let tenant = tenant.rsplit('/').next().context("a tenant's id")?;
-        let body = format!(r#"{{"tenantId":"{tenant}"}}"#);
+        let body = format!(r#"{{"tenantId":"{tenant}","deviceType":"{device_type}"}}"#);
         let token = self.token()?;
         let begun = Instant::now();
         loop {
@@ -119,12 +121,7 @@ impl Paddock {
 
     /// What it has spent on all processors since its start.
     pub fn processor_microseconds(&self) -> Result<f64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/stat", self.daemon.id()))?;
-        // The name in parentheses may hold blanks; behind it, user and system time are the 12th and 13th.
-        let (_, numbers) = status.rsplit_once(") ").context("no name in /proc/…/stat")?;
-        let mut ticks = numbers.split(' ').skip(11).map(str::parse::<f64>);
-        let mut next = || ticks.next().context("too few numbers in /proc/…/stat");
-        Ok((next()?? + next()??) * MICROSECONDS_A_TICK)
+        machine::processor_microseconds(self.daemon.id())
     }
 
     pub fn data(&self) -> &Path {
