@@ -13,6 +13,7 @@ use paddock_model::subjects::Subject;
 use paddock_model::tenants::TenantId;
 use uuid::Uuid;
 
+use crate::memory::Key;
 use crate::row::{FromRow, Row};
 use crate::select::Select;
 use crate::value::Value;
@@ -115,7 +116,7 @@ pub async fn list(
 }
 
 pub async fn find(tx: &mut Tx, scope: &EmulatorScope, id: EmulatorId) -> Result<Option<Emulator>> {
-    Ok(tx.row(FIND, args![id]).await?.filter(|emulator: &Emulator| scope.covers(emulator)))
+    Ok(find_any(tx, id).await?.filter(|emulator| scope.covers(emulator)))
 }
 
 /// The same, for a transaction that goes on to change it.
@@ -125,7 +126,7 @@ pub async fn find_to_change(tx: &mut Tx, scope: &EmulatorScope, id: EmulatorId) 
 
 /// For loops, which look after everyone's.
 pub async fn find_any(tx: &mut Tx, id: EmulatorId) -> Result<Option<Emulator>> {
-    tx.row(FIND, args![id]).await
+    tx.remembered(Key("emulators", id.0), FIND, || [id.into()]).await
 }
 
 /// The same, for a transaction that goes on to change it.

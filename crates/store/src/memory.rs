@@ -13,7 +13,7 @@ use moka::sync::Cache;
 use uuid::Uuid;
 
 /// The tables whose rows are remembered.
-const TABLES: &[&str] = &["tenants"];
+const TABLES: &[&str] = &["emulators", "tenants"];
 const MOST: u64 = 10_000;
 
 /// The table, and the row's id.

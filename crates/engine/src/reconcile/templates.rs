@@ -228,8 +228,7 @@ async fn prove(
     let now = engine.now();
     let phase = devices.host.observe(trial.emulator).await?.map(|observed| observed.phase);
     Ok(Some(match phase {
-        Some(Phase::Ready { boot_duration }) => {
-            answers(devices, trial.emulator).await?;
+        Some(Phase::Ready { boot_duration }) if answers(devices, trial.emulator).await? => {
             Template {
                 state: TemplateState::Ready,
                 proved_at: Some(now),

@@ -133,8 +133,7 @@ async fn begin(
     if let Some(problem) = problem {
         // Another file with the same content is taking its place; the next look is at that one.
         if may_have_moved(engine, snapshot.layer, &digest).await? {
-            let later = Verification { due_at: engine.now() + LOOKED_AT, ..verification.clone() };
-            return Ok(Some(later));
+            return Ok(Some(later(engine, verification)));
         }
         devices.pool.quarantine_layer(snapshot.layer).await?;
         return Ok(Some(failed(verification, INTEGRITY_MISMATCH, &problem)));
@@ -198,10 +197,12 @@ async fn boot(
     let late = is_late(engine, devices, verification);
     let outcome = match phase {
         Some(Phase::Ready { boot_duration }) => match answers(devices, trial.emulator).await {
-            Ok(()) => {
+            Ok(true) => {
                 let duration_ms = i64::try_from(boot_duration.as_millis()).unwrap_or(i64::MAX);
                 Ok(Outcome::Booted { duration_ms })
             }
+            Ok(false) if late => Err("The clone is up, but has not reached its vehicle.".to_owned()),
+            Ok(false) => return Ok(Some(later(engine, verification))),
             Err(error) if late || error.retry == Retry::Never => Err(error.message),
             Err(error) => return Err(error.into()),
         },
@@ -215,10 +216,7 @@ async fn boot(
         _ if late => {
             Err(format!("The clone was not up after {} s.", devices.settings.boot_deadline.as_secs()))
         }
-        _ => {
-            let later = Verification { due_at: engine.now() + LOOKED_AT, ..verification.clone() };
-            return Ok(Some(later));
-        }
+        _ => return Ok(Some(later(engine, verification))),
     };
     Ok(Some(match outcome {
         Ok(booted) => Verification {
@@ -232,12 +230,16 @@ async fn boot(
     }))
 }
 
-/// Whether the device says that it is well, has found its car if it is to have one, and its ADB daemon answers.
-pub(super) async fn answers(devices: &Devices, emulator: EmulatorId) -> Result<(), DriverError> {
+/// To be looked at again in a moment.
+fn later(engine: &Engine, verification: &Verification) -> Verification {
+    Verification { due_at: engine.now() + LOOKED_AT, ..verification.clone() }
+}
+
+/// Whether the device says that it is well, and its ADB daemon answers; false while it is still looking for its car.
+pub(super) async fn answers(devices: &Devices, emulator: EmulatorId) -> Result<bool, DriverError> {
     let state = devices.host.inspect(emulator).await?;
     if state.vehicle == Some(VehicleLink::Connecting) {
-        let message = "The clone is up, but has not reached its vehicle.";
-        return Err(DriverError::new(Retry::Soon, "vehicle_silent", message));
+        return Ok(false);
     }
     let mut stream = devices.host.open(emulator, Channel::Adb).await?;
     let silent = |cause: Option<std::io::Error>| {
@@ -257,7 +259,7 @@ pub(super) async fn answers(devices: &Devices, emulator: EmulatorId) -> Result<(
         stream.read_exact(&mut answer).await.map(drop)
     };
     match tokio::time::timeout(PATIENCE, spoken).await {
-        Ok(Ok(())) if adb::is_welcome(&answer) => Ok(()),
+        Ok(Ok(())) if adb::is_welcome(&answer) => Ok(true),
         Ok(Ok(())) | Err(_) => Err(silent(None)),
         Ok(Err(cause)) => Err(silent(Some(cause))),
     }

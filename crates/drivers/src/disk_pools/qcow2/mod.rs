@@ -492,15 +492,16 @@ impl Place {
     }
 
     fn remove_layer(&self, layer: LayerId) -> DriverResult<()> {
+        // Its bytes last: what is left of it halfway is still seen to be a layer.
         let remove = || {
-            for format in Format::ALL {
-                durable::remove(&self.layers.join(format!("{layer}.{}", format.name())))?;
-            }
             durable::remove(&self.received_file(layer))?;
             durable::remove(&self.merged_record(layer))?;
             durable::remove(&self.merged_file(layer))?;
             durable::remove(&self.record_file(layer))?;
             durable::remove(&self.quarantine_file(layer))?;
+            for format in Format::ALL {
+                durable::remove(&self.layers.join(format!("{layer}.{}", format.name())))?;
+            }
             sync_folder(&self.layers)
         };
         remove().map_err(|error| io_error(&format!("remove {layer}"), error))
