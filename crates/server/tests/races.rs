@@ -169,8 +169,11 @@ async fn everything_at_once(on: On, seed: u64, requests: u64) {
     }
     clear(&world, EMULATORS, "id", &[]).await;
     clear(&world, SNAPSHOTS, "name", &["simulated-phone", "simulated-automotive"]).await;
-    for _ in 0..500 {
-        if world.simulation.pool.list().await.expect("a look").layers.len() == 2 {
+    // What is gone for callers is gone from the pool a moment later, and so is the clone that proved a root once more.
+    for _ in 0..1000 {
+        let contents = world.simulation.pool.list().await.expect("a look");
+        let devices = world.simulation.host.list().await.expect("a look");
+        if contents.layers.len() == 2 && contents.disks.is_empty() && devices.is_empty() {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -422,8 +422,8 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     if has_body && guarded {
         answers.push(&INVALID);
     }
-    // A device that does not run cannot be connected to.
-    if guarded && (method != "get" || tag == "streams") {
+    // A device that does not run cannot be connected to, and a phone has no vehicle.
+    if guarded && (method != "get" || matches!(tag.as_str(), "streams" | "vehicles")) {
         answers.push(&CONFLICT);
     }
     match method {
