@@ -228,17 +228,15 @@ async fn prove(
     let now = engine.now();
     let phase = devices.host.observe(trial.emulator).await?.map(|observed| observed.phase);
     Ok(Some(match phase {
-        Some(Phase::Ready { boot_duration }) if answers(devices, trial.emulator).await? => {
-            Template {
-                state: TemplateState::Ready,
-                proved_at: Some(now),
-                resume_ms: i64::try_from(boot_duration.as_millis()).ok(),
-                reason: None,
-                due_at: Some(now),
-                failures: 0,
-                ..template.clone()
-            }
-        }
+        Some(Phase::Ready { boot_duration }) if answers(devices, trial.emulator).await? => Template {
+            state: TemplateState::Ready,
+            proved_at: Some(now),
+            resume_ms: i64::try_from(boot_duration.as_millis()).ok(),
+            reason: None,
+            due_at: Some(now),
+            failures: 0,
+            ..template.clone()
+        },
         Some(Phase::Exited { code, message }) => failed(engine, template, code, &message),
         _ if is_late(engine, devices, template) => {
             failed(engine, template, "resume_timeout", "A clone did not resume in time.")
