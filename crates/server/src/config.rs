@@ -124,7 +124,7 @@ settings! {
     simulated, "devices.simulated": bool = "false";
     /// The first device's loopback address, from 127.80.0.1 on; another server on the same machine needs others.
     first_address, "devices.first_address": DeviceAddress = "127.80.0.1";
-    /// Address of whoever plays ADB and the display of simulated devices; without one, they say again what they are told.
+    /// Address of whoever plays ADB, the display and the vehicle of simulated devices; without one, they say again what they are told.
     simulated_peer, "devices.simulated_peer": Option<SocketAddr> = "";
     /// Lines a second that each simulated device writes to its log, for tests and for load.
     simulated_log_rate, "devices.simulated_log_rate": Whole<0, 1_000_000> = "0";
