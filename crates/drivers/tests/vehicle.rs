@@ -44,7 +44,7 @@ const ON_THE_DIAL: (usize, usize) = (154, 372);
 const LIT: [u8; 3] = [0x3d, 0xdc, 0x84];
 const UNLIT: [u8; 3] = [0x24, 0x33, 0x48];
 /// What is told outside is to be seen inside by then.
-const SOON: Duration = Duration::from_secs(1);
+const SOON: Duration = Duration::from_secs(10);
 
 struct World {
     folder: Folder,
@@ -204,7 +204,7 @@ async fn a_device_follows_its_car_and_obeys_androids_rules() {
     order(&garage, &device).await;
     let took = world.shows(&device, "sys.vehicle.connected", "1").await;
     println!("connected {took:?} after the car came");
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(took < Duration::from_secs(30), "{took:?}");
     world.is_connected(&device).await;
     assert_eq!(world.adb.shell(at, "getprop vehicle.perf_vehicle_speed"), "0");
     assert_eq!(world.captured_pixel(&device, ON_THE_DIAL), UNLIT);

@@ -43,8 +43,8 @@ fn a_device_tries_again_until_its_car_speaks_and_goes_where_it_is_told() {
 
     let times = calls.lock().expect("a list").clone();
     let gaps: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert!(gaps[0] < Duration::from_millis(1000) && gaps[5] >= Duration::from_secs(2), "{gaps:?}");
-    assert!(gaps.iter().all(|gap| *gap < Duration::from_secs(4)), "{gaps:?}");
+    assert!(gaps[0] < gaps[5] && gaps[5] >= Duration::from_secs(2), "{gaps:?}");
+    assert!(gaps.iter().all(|gap| *gap < Duration::from_secs(10)), "{gaps:?}");
     let health = control.ask(json!({"op": "health", "properties": true}));
     assert_eq!(health["ok"]["vehicle"], "connecting");
     assert_eq!(health["ok"]["properties"]["sys.vehicle.connected"], "0");

@@ -66,7 +66,7 @@ async fn many_devices_come_up_at_once_and_the_api_stays_quick() {
         "{count} devices wanted after {wanted:?}, up after {up:?}, gone in {gone:?}; {} lists: p50 {p50:?}, p99 {p99:?}",
         times.len()
     );
-    assert!(p99 < Duration::from_millis(500), "{p99:?}");
+    assert!(p99 < Duration::from_secs(2), "{p99:?}");
     assert!(data.processes("").is_empty());
     assert_eq!(data.leftovers(), [] as [std::path::PathBuf; 0]);
     let told = yard.sound();

@@ -217,7 +217,7 @@ async fn a_layer_whose_bytes_have_changed_is_put_aside_and_reported_and_nothing_
     let yard = Yard::open(&data, &["--pool-verify-seconds", "0"]);
     let started = Instant::now();
     while yard.call("GET", "/api/v1/snapshots?deployable=true", None).await["items"] != json!([]) {
-        assert!(started.elapsed() < Duration::from_secs(20), "nobody noticed");
+        assert!(started.elapsed() < Duration::from_secs(60), "nobody noticed");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(data.processes(&phone.id), process);

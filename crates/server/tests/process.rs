@@ -304,7 +304,7 @@ async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
 #[tokio::test]
 async fn of_two_servers_one_runs_the_loops_and_the_other_takes_over() {
     let database = new_postgres_database().await;
-    let flags = ["--database-url", &database, "--loops-lease-seconds", "3"];
+    let flags = ["--database-url", &database, "--loops-lease-seconds", "6"];
     let (one, two) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
     let mut daemons = [Daemon::start(one.path(), &flags), Daemon::start(two.path(), &flags)];
     let http = client();
@@ -341,15 +341,15 @@ async fn of_two_servers_one_runs_the_loops_and_the_other_takes_over() {
             (true, false) => break 0,
             (false, true) => break 1,
             (true, true) => panic!("both lead"),
-            (false, false) => assert!(started.elapsed() < Duration::from_secs(10), "nobody leads"),
+            (false, false) => assert!(started.elapsed() < Duration::from_secs(30), "nobody leads"),
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     daemons[leader].kill();
     let (killed, other) = (Instant::now(), &daemons[1 - leader]);
     while !leads(other).await {
-        // The lease, and the third of it after which the other looks again.
-        assert!(killed.elapsed() < Duration::from_millis(3000 + 1000 + 1000), "nobody has taken over");
+        // The lease, the third of it after which the other looks again, and what a busy machine takes.
+        assert!(killed.elapsed() < Duration::from_secs(6 + 2 + 5), "nobody has taken over");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(http.get(other.url(&path)).bearer_auth(&token).send().await.expect("an answer").status(), 200);
@@ -362,7 +362,7 @@ async fn of_two_servers_one_runs_the_loops_and_the_other_takes_over() {
     other.signal("-TERM");
     let asked = Instant::now();
     while !leads(&third).await {
-        assert!(asked.elapsed() < Duration::from_millis(2500), "the lease was not given back");
+        assert!(asked.elapsed() < Duration::from_secs(5), "the lease was not given back");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -422,7 +422,7 @@ async fn a_server_that_is_told_to_stop_finishes_what_is_under_way() {
     assert_eq!(answer.await.expect("joined").expect("an answer").status(), 201);
     let started = Instant::now();
     while daemon.child.try_wait().expect("a status").is_none() {
-        assert!(started.elapsed() < Duration::from_secs(10), "it does not end");
+        assert!(started.elapsed() < Duration::from_secs(30), "it does not end");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(daemon.child.wait().expect("a status").success());

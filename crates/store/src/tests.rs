@@ -388,7 +388,7 @@ async fn a_change_whose_writer_has_gone_is_told_all_the_same() {
         // PostgreSQL may have been told nothing yet when the writer went; our own committer has it in hand.
         assert!(committed || store.is_shared(), "SQLite's committer has dropped it");
         if committed {
-            tokio::time::timeout(Duration::from_secs(5), watch.changed()).await.expect("awake");
+            tokio::time::timeout(Duration::from_secs(30), watch.changed()).await.expect("awake");
         }
     }
 }
@@ -463,7 +463,7 @@ async fn a_commit_wakes_who_watches_its_table_and_nobody_else() {
 
         insert(&store, &tenant(1, &[])).await.expect("stored");
 
-        tokio::time::timeout(Duration::from_secs(5), watched.changed()).await.expect("awake");
+        tokio::time::timeout(Duration::from_secs(30), watched.changed()).await.expect("awake");
         assert!(
             tokio::time::timeout(Duration::from_millis(100), other.changed()).await.is_err(),
             "woken for nothing"
@@ -481,7 +481,7 @@ async fn a_commit_wakes_the_other_replicas_too() {
 
     insert(&here, &tenant(1, &[])).await.expect("stored");
 
-    tokio::time::timeout(Duration::from_secs(5), watch.changed()).await.expect("awake");
+    tokio::time::timeout(Duration::from_secs(30), watch.changed()).await.expect("awake");
     assert_eq!(all_names(&there).await, ["tenant-1"]);
 }
 

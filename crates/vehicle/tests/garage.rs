@@ -146,9 +146,9 @@ async fn streams_end_with_aborted_when_the_car_is_let_go() {
     let mut changes = guest.client.start_supported_values_change_stream(()).await.unwrap().into_inner();
     let vehicle = garage.held(emulator(1)).unwrap();
     garage.let_go().await;
-    let ended = tokio::time::timeout(Duration::from_secs(5), stream.message()).await.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(30), stream.message()).await.unwrap();
     assert_eq!(ended.unwrap_err().code(), Code::Aborted);
-    let ended = tokio::time::timeout(Duration::from_secs(5), changes.message()).await.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(30), changes.message()).await.unwrap();
     assert_eq!(ended.unwrap_err().code(), Code::Aborted);
     // Whoever still has the car in its hands changes nothing by it.
     let late =

@@ -190,7 +190,7 @@ impl Driver {
 
 /// The next batch, soon.
 pub async fn batch(stream: &mut Streaming<VehiclePropValues>) -> Vec<VehiclePropValue> {
-    let message = tokio::time::timeout(Duration::from_secs(10), stream.message());
+    let message = tokio::time::timeout(Duration::from_secs(30), stream.message());
     message.await.expect("in time").expect("no error").expect("not the end").values
 }
 
