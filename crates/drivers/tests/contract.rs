@@ -314,6 +314,11 @@ async fn a_layer_in_quarantine_carries_no_new_disk(world: Pool) {
     assert_eq!((refused.code, refused.retry), ("layer_quarantined", Retry::Never));
     assert_eq!(pool.ensure_disk(earlier, below).await.expect("was there before"), volume);
     assert_eq!(pool.list().await.expect("listed").layers.len(), 1);
+
+    pool.readmit_layer(below).await.expect("taken back");
+    pool.readmit_layer(below).await.expect("taken back again");
+    pool.readmit_layer(layer()).await.expect("nothing to take back");
+    (world.reopened)().ensure_disk(disk(), below).await.expect("in use again");
 }
 
 async fn a_layer_is_verified_against_its_digest(world: Pool) {

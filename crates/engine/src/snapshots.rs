@@ -634,7 +634,7 @@ pub async fn verify(engine: &Engine, caller: &Caller, name: &str) -> Result<Desc
 }
 
 /// Whether every layer of a lineage is there and believed.
-async fn stands_on_all(tx: &mut Tx, below: Option<LayerId>) -> Result<bool> {
+pub(crate) async fn stands_on_all(tx: &mut Tx, below: Option<LayerId>) -> Result<bool> {
     let mut next = below;
     while let Some(id) = next {
         match layers::find(tx, id).await? {

@@ -205,6 +205,35 @@ async fn a_layer_whose_bytes_have_changed_is_put_aside_and_reported_and_nothing_
     assert_eq!(data.processes(&phone.id), process);
     assert_eq!(yard.until(&phone.id, "running").await["incarnation"], 1);
     assert!(fs::read(&layer).expect("the layer") == bytes);
+    let verify = format!("/api/v1/snapshots/{snapshot}/verify");
+    let state = format!("/api/v1/snapshots/{snapshot}");
+    let proved = async |yard: &Yard<'_>, wanted: &str| {
+        yard.call("POST", &verify, None).await;
+        let started = Instant::now();
+        loop {
+            let seen = yard.call("GET", &state, None).await;
+            let told = (seen["state"] == wanted).then(|| seen["deployableProblems"].to_string());
+            if let Some(problems) = told.filter(|told| told.contains("integrity") == (wanted == "faulted")) {
+                return problems;
+            }
+            assert!(started.elapsed() < Duration::from_secs(60), "{seen} and not {wanted}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    proved(&yard, "faulted").await;
+
+    // Its bytes come back, as from a backup of the machine: asked to prove itself, it is in use again.
+    byte[0] ^= 1;
+    file.write_all_at(&byte, middle).expect("a byte flipped back");
+    proved(&yard, "ready").await;
+    yard.sound();
+    let (_, metrics) = yard.ask("GET", "/-/metrics", None, None).await.expect("metrics");
+    assert!(metrics.as_str().is_some_and(|text| text.contains("paddock_layers_quarantined 0")));
+    let another = deploy_until(&yard, &spec, 201).await;
+    let another = another["id"].as_str().expect("an id");
+    yard.until(another, "running").await;
+    yard.call("DELETE", &format!("/api/v1/emulators/{another}"), None).await;
+    yard.until(another, "terminated").await;
 
     // One that was cut off is noticed by the first look of the next server, without reading it.
     let other = fs::read_dir(data.path().join("disks/layers")).expect("layers").find_map(|entry| {

@@ -579,4 +579,12 @@ impl DiskPool for SimulatedPool {
         }
         Ok(())
     }
+
+    async fn readmit_layer(&self, layer: LayerId) -> DriverResult<()> {
+        self.faults.strike("take a layer back")?;
+        if let Some(layer) = self.world().layers.get_mut(&layer) {
+            layer.quarantined = false;
+        }
+        Ok(())
+    }
 }

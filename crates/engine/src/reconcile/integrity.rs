@@ -1,12 +1,12 @@
 //! Holds stored layers against what was recorded of them: a glance at each when the server starts, and every byte now and
 //! then, slowly. A layer that is not what it was is put aside and reported; nobody deletes or mends it, and devices that
-//! run on it are left alone.
+//! run on it are left alone. Once its bytes are what they were, a verification takes it back into use.
 
 use std::time::Duration;
 
 use paddock_model::drivers::disk_pools::Integrity;
 use paddock_model::layers::LayerId;
-use paddock_model::snapshots::Snapshot;
+use paddock_model::snapshots::{Snapshot, SnapshotState};
 use paddock_model::{Result, Timestamp};
 use paddock_store::layers::LayerState;
 use paddock_store::{layers, snapshots};
@@ -17,6 +17,7 @@ use super::consolidation::may_have_moved;
 use super::{Loop, Report, Trouble};
 use crate::audit::Actor;
 use crate::devices::{Devices, Reading};
+use crate::snapshots::stands_on_all;
 use crate::{Engine, audit};
 
 pub const LOOP: Loop = Loop {
@@ -156,6 +157,41 @@ pub(super) async fn put_aside(
     let actor = Actor { request_id: "integrity".to_owned(), ..Actor::default() };
     audit::record(engine, &mut tx, actor, "layers.quarantine", None, layer, json!({ "reason": why })).await?;
     Ok(engine.commit(tx).await?)
+}
+
+/// Its bytes are what they were: whoever put them back may use it again, with all that stands on it and on nothing else in doubt.
+pub(super) async fn readmit(engine: &Engine, devices: &Devices, layer: LayerId) -> Result<(), Trouble> {
+    tracing::info!(%layer, "a layer that was put aside is what it was, and is taken back into use");
+    devices.pool.readmit_layer(layer).await?;
+    let now = engine.now();
+    let mut tx = engine.store.begin().await?;
+    layers::set_state(&mut tx, layer, LayerState::Ready).await?;
+    layers::set_verified(&mut tx, layer, now).await?;
+    let mut above = vec![layer];
+    while let Some(layer) = above.pop() {
+        if !stands_on_all(&mut tx, Some(layer)).await? {
+            continue;
+        }
+        above.extend(layers::children(&mut tx, layer).await?);
+        for snapshot in snapshots::of_layer(&mut tx, layer).await? {
+            // One that has failed for it is proved anew by whoever asks for that.
+            if snapshot.state == SnapshotState::Ready && snapshot.problems.iter().any(|own| own == PROBLEM) {
+                snapshots::update(&mut tx, &snapshot, &believed(&snapshot, now)).await?;
+            }
+        }
+    }
+    let actor = Actor { request_id: "integrity".to_owned(), ..Actor::default() };
+    audit::record(engine, &mut tx, actor, "layers.readmit", None, layer, json!({})).await?;
+    engine.commit(tx).await?;
+    Ok(report_count(engine).await?)
+}
+
+fn believed(snapshot: &Snapshot, now: Timestamp) -> Snapshot {
+    let mut after = snapshot.clone();
+    after.problems.retain(|problem| problem != PROBLEM);
+    after.updated_at = now;
+    after.generation += 1;
+    after
 }
 
 fn doubted(snapshot: &Snapshot, now: Timestamp) -> Snapshot {

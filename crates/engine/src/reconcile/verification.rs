@@ -9,7 +9,7 @@ use paddock_model::drivers::disk_pools::Integrity;
 use paddock_model::drivers::emulator_hosts::{Channel, Launch};
 use paddock_model::drivers::{DriverError, Retry};
 use paddock_model::emulators::{EmulatorId, IdentityMode, address_of};
-use paddock_model::layers::DiskId;
+use paddock_model::layers::{DiskId, LayerId};
 use paddock_model::snapshots::{
     CHAIN_TOO_DEEP, INTEGRITY_MISMATCH, Snapshot, SnapshotState, VERIFICATION_FAILED, VerifiedBoot,
 };
@@ -21,10 +21,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::consolidation::may_have_moved;
 use super::hitch::Hitch;
-use super::{Loop, Report, Trouble, delay};
+use super::{Loop, Report, Trouble, delay, integrity};
 use crate::Engine;
 use crate::devices::Devices;
 use crate::emulators::{draw_identity, take_slot};
+use crate::snapshots::stands_on_all;
 use crate::{templates, vehicles};
 
 pub const LOOP: Loop = Loop {
@@ -113,6 +114,48 @@ fn put_off(engine: &Engine, verification: &Verification, error: &DriverError) ->
     Verification { due_at: engine.now() + pause, failures, ..verification.clone() }
 }
 
+enum Doubt {
+    None,
+    /// Another file with the same content is taking its place; the next look is at that one.
+    Moving,
+    Problem(String),
+}
+
+/// Reads a layer, and those below it that were put aside; one that is what it was is in use again, one that is not is put aside.
+async fn doubt(engine: &Engine, devices: &Devices, own: LayerId) -> Result<Doubt, Hitch> {
+    let mut next = Some(own);
+    while let Some(id) = next {
+        let Some(layer) = layers::find(&mut engine.store.read().await?, id).await? else { break };
+        next = layer.parent;
+        let was_aside = layer.state == LayerState::Quarantined;
+        if id != own && !was_aside {
+            continue;
+        }
+        let digest = layer.digest.unwrap_or_default();
+        let which = if id == own { "Its layer".to_owned() } else { format!("The layer {id} below it") };
+        let problem = match devices.pool.verify_layer(id, &digest).await? {
+            Integrity::Sound if was_aside => {
+                integrity::readmit(engine, devices, id).await.map_err(|trouble| trouble.error)?;
+                continue;
+            }
+            Integrity::Sound => continue,
+            Integrity::Missing => format!("{which} is not in the pool."),
+            Integrity::Altered => {
+                format!("{which} has not the bytes that were recorded: somebody has written to it.")
+            }
+            Integrity::Broken(how) => format!("{which} is damaged: {how}."),
+        };
+        if may_have_moved(engine, id, &digest).await? {
+            return Ok(Doubt::Moving);
+        }
+        if !was_aside {
+            integrity::put_aside(engine, devices, id, &problem).await.map_err(|trouble| trouble.error)?;
+        }
+        return Ok(Doubt::Problem(problem));
+    }
+    Ok(Doubt::None)
+}
+
 /// Looks at the bytes, then records the device that is to be booted: from here on something of it may be there.
 async fn begin(
     engine: &Engine,
@@ -120,23 +163,10 @@ async fn begin(
     verification: &Verification,
     snapshot: &Snapshot,
 ) -> Result<Option<Verification>, Hitch> {
-    let layer = layers::find(&mut engine.store.read().await?, snapshot.layer).await?;
-    let digest = layer.and_then(|layer| layer.digest).unwrap_or_default();
-    let problem = match devices.pool.verify_layer(snapshot.layer, &digest).await? {
-        Integrity::Sound => None,
-        Integrity::Missing => Some("Its layer is not in the pool.".to_owned()),
-        Integrity::Altered => {
-            Some("Its bytes are not those that were recorded: somebody has written to them.".to_owned())
-        }
-        Integrity::Broken(how) => Some(format!("Its layer is damaged: {how}.")),
-    };
-    if let Some(problem) = problem {
-        // Another file with the same content is taking its place; the next look is at that one.
-        if may_have_moved(engine, snapshot.layer, &digest).await? {
-            return Ok(Some(later(engine, verification)));
-        }
-        devices.pool.quarantine_layer(snapshot.layer).await?;
-        return Ok(Some(failed(verification, INTEGRITY_MISMATCH, &problem)));
+    match doubt(engine, devices, snapshot.layer).await? {
+        Doubt::None => {}
+        Doubt::Moving => return Ok(Some(later(engine, verification))),
+        Doubt::Problem(problem) => return Ok(Some(failed(verification, INTEGRITY_MISMATCH, &problem))),
     }
     let now = engine.now();
     let emulator = EmulatorId::new(now, engine.random());
@@ -299,9 +329,9 @@ async fn end(engine: &Engine, devices: &Devices, verification: &Verification) ->
         && let Some(outcome) = &verification.outcome
     {
         let layer = layers::find(&mut tx, snapshot.layer).await?;
-        let too_deep = layer.as_ref().is_some_and(|layer| layer.depth > devices.settings.hard_depth);
-        // Somebody has looked at its bytes meanwhile, and they are not what they were.
-        let doubted = layer.is_some_and(|layer| layer.state == LayerState::Quarantined);
+        let too_deep = layer.is_some_and(|layer| layer.depth > devices.settings.hard_depth);
+        // Somebody has looked at its bytes, or those below, meanwhile, and they are not what they were.
+        let doubted = !stands_on_all(&mut tx, Some(snapshot.layer)).await?;
         let mut after = Snapshot { updated_at: now, generation: snapshot.generation + 1, ..snapshot.clone() };
         match outcome {
             Outcome::Booted { .. } if doubted => {}
@@ -317,9 +347,6 @@ async fn end(engine: &Engine, devices: &Devices, verification: &Verification) ->
                 after.state = SnapshotState::Faulted;
                 after.problems = vec![code.clone()];
                 after.fault = Some(message.clone());
-                if code == INTEGRITY_MISMATCH {
-                    layers::set_state(&mut tx, snapshot.layer, LayerState::Quarantined).await?;
-                }
             }
         }
         snapshots::update(&mut tx, &snapshot, &after).await?;

@@ -184,4 +184,7 @@ pub trait DiskPool: Send + Sync + 'static {
 
     /// Puts a layer aside so that no new disk is made on it; its bytes stay for whoever looks into it.
     async fn quarantine_layer(&self, layer: LayerId) -> DriverResult<()>;
+
+    /// Takes a layer back into use that was put aside; whoever asks has seen that its bytes are what they were.
+    async fn readmit_layer(&self, layer: LayerId) -> DriverResult<()>;
 }

@@ -288,6 +288,10 @@ impl DiskPool for Qcow2Pool {
     async fn quarantine_layer(&self, layer: LayerId) -> DriverResult<()> {
         self.with(move |place| place.quarantine_layer(layer)).await
     }
+
+    async fn readmit_layer(&self, layer: LayerId) -> DriverResult<()> {
+        self.with(move |place| place.readmit_layer(layer)).await
+    }
 }
 
 impl Place {
@@ -842,6 +846,12 @@ impl Place {
         let marked =
             File::create(&path).and_then(|file| file.sync_all()).and_then(|()| sync_folder(&self.layers));
         marked.map_err(|error| io_error(&format!("put {layer} aside"), error))
+    }
+
+    fn readmit_layer(&self, layer: LayerId) -> DriverResult<()> {
+        durable::remove(&self.quarantine_file(layer))
+            .and_then(|()| sync_folder(&self.layers))
+            .map_err(|error| io_error(&format!("take {layer} back"), error))
     }
 }
 
