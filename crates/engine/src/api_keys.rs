@@ -10,9 +10,9 @@ use paddock_model::subjects::Subject;
 use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result};
 use paddock_store::api_keys::{self, Visible};
-use ring::digest::{SHA256, digest};
 use serde_json::json;
 
+use crate::secrets::digest_of;
 use crate::{Engine, audit, idempotency_keys, permissions, tenants};
 
 /// What a caller may say about a key.
@@ -69,7 +69,7 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: ApiKeySpec) -> Resul
         expires_at: now + spec.lifetime.unwrap_or(DEFAULT_LIFETIME),
         last_used_at: None,
     };
-    api_keys::insert(&mut tx, &key, &digest_of(&secret)).await?;
+    api_keys::insert(&mut tx, &key, &digest_of(secret.reveal())).await?;
     let scopes: Vec<&str> = key.scopes.iter().map(|scope| scope.name()).collect();
     let details = json!({ "name": key.name, "scopes": scopes });
     audit::record(engine, &mut tx, caller, "api_keys.create", Some(tenant.id), key.id.object(), details)
@@ -95,7 +95,8 @@ pub async fn delete(engine: &Engine, caller: &Caller, id: ApiKeyId) -> Result<()
 /// The key, if it is valid now: known, not expired, and its owner still belongs to the tenant.
 pub async fn verify(engine: &Engine, secret: &Secret) -> Result<Option<ApiKey>> {
     let now = engine.now();
-    let known = api_keys::find_by_digest(&mut engine.store.read().await?, &digest_of(secret)).await?;
+    let known =
+        api_keys::find_by_digest(&mut engine.store.read().await?, &digest_of(secret.reveal())).await?;
     let Some(key) = known.filter(|key| now < key.expires_at) else { return Ok(None) };
     let owner = Subject::User(key.owner);
     let belongs = permissions::is_active(engine, &owner)
@@ -121,8 +122,4 @@ fn visible(engine: &Engine, caller: &Caller) -> Visible {
 
 fn sees(visible: &Visible, key: &ApiKey) -> bool {
     visible.owner == Some(key.owner) || visible.administered.covers(key.tenant)
-}
-
-fn digest_of(secret: &Secret) -> Vec<u8> {
-    digest(&SHA256, secret.reveal().as_bytes()).as_ref().to_vec()
 }

@@ -47,6 +47,8 @@ pub enum Finding {
     Quarantined(LayerId),
     /// Something of it runs or lies where devices run, and nobody wants it.
     StrayDevice(EmulatorId),
+    /// The car of an emulator that nobody wants.
+    StrayCar(EmulatorId),
     /// At the host, and nobody knows of it: it takes room.
     StrayTemplate(TemplateId),
     /// In the catalogue, and not at the host: clones of its snapshot boot instead of resuming.
@@ -93,6 +95,7 @@ impl std::fmt::Display for Finding {
             Finding::StrayDevice(id) => {
                 write!(f, "emulator {id} runs or has left something, but nobody wants it")
             }
+            Finding::StrayCar(id) => write!(f, "the car of emulator {id} is there, but nobody wants it"),
             Finding::StrayTemplate(id) => write!(f, "template {id} is at the host, but in no record"),
             Finding::MissingTemplate(id, snapshot) => {
                 write!(
@@ -149,21 +152,28 @@ pub async fn examine(engine: &Engine, pool: &dyn DiskPool, devices: &[EmulatorId
         }
     }
     findings.extend(contents.strangers.into_iter().map(Finding::Stranger));
-    // Those that prove a snapshot are nobody's emulator.
-    let mut trials = verifications::emulators(&mut tx).await?;
-    trials.extend(templates::emulators(&mut tx).await?);
-    for device in devices.iter().filter(|device| !trials.contains(device)) {
-        let emulator = emulators::find_any(&mut tx, *device).await?;
-        if emulator.is_none_or(|emulator| emulator.terminated_at.is_some()) {
-            findings.push(Finding::StrayDevice(*device));
-        }
-    }
+    findings.extend(unwanted(&mut tx, devices).await?.into_iter().map(Finding::StrayDevice));
     findings.extend(layers::miscounted(&mut tx).await?.into_iter().map(Finding::WrongCount));
     findings.extend(wrong_usage(&mut tx).await?);
     let slots = slots::examine(&mut tx).await?;
     findings.extend(slots.twice.into_iter().map(|slot| Finding::AddressTwice(address_of(slot))));
     findings.sort_by_key(ToString::to_string);
     Ok(findings)
+}
+
+/// Those of emulators that are over or never were.
+async fn unwanted(tx: &mut Tx, there: &[EmulatorId]) -> Result<Vec<EmulatorId>> {
+    // Those that prove a snapshot are nobody's emulator.
+    let mut trials = verifications::emulators(tx).await?;
+    trials.extend(templates::emulators(tx).await?);
+    let mut found = Vec::new();
+    for id in there.iter().filter(|id| !trials.contains(id)) {
+        let emulator = emulators::find_any(tx, *id).await?;
+        if emulator.is_none_or(|emulator| emulator.terminated_at.is_some()) {
+            found.push(*id);
+        }
+    }
+    Ok(found)
 }
 
 /// Whether files stand on what the catalogue says, but for those that are just being moved.
@@ -194,6 +204,12 @@ pub async fn examine_templates(engine: &Engine, there: &[TemplateId]) -> Result<
     let strays = there.iter().filter(|id| !recorded.contains(id)).copied().map(Finding::StrayTemplate);
     let lost = known.into_iter().filter(|found| found.is_usable() && !there.contains(&found.id));
     Ok(strays.chain(lost.map(|found| Finding::MissingTemplate(found.id, found.snapshot))).collect())
+}
+
+/// Cars that were left behind.
+pub async fn examine_cars(engine: &Engine, there: &[EmulatorId]) -> Result<Vec<Finding>> {
+    let found = unwanted(&mut engine.store.read().await?, there).await?;
+    Ok(found.into_iter().map(Finding::StrayCar).collect())
 }
 
 /// Backups that the catalogue and the repositories do not both know.

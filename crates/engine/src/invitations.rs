@@ -1,7 +1,5 @@
 //! Invitations: a link that lets someone choose the password of an account that was made for them, once.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use paddock_model::caller::Caller;
 use paddock_model::error::Kind;
 use paddock_model::invitations::{Invitation, LIFETIME};
@@ -10,15 +8,15 @@ use paddock_model::subjects::Subject;
 use paddock_model::users::{Account, User, UserId};
 use paddock_model::{Error, Result, Timestamp};
 use paddock_store::{Tx, invitations, users};
-use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
 use crate::audit::Actor;
+use crate::secrets::{Secret, digest_of};
 use crate::{Engine, audit, idempotency_keys, passwords, permissions};
 
 /// What is given to the invited: shown once, never kept.
 pub struct Invited {
-    pub token: String,
+    pub token: Secret,
     pub expires_at: Timestamp,
 }
 
@@ -43,12 +41,10 @@ pub async fn create(engine: &Engine, caller: &Caller, id: UserId) -> Result<Opti
 }
 
 pub(crate) async fn invite(engine: &Engine, tx: &mut Tx, user: &User) -> Result<Invited> {
-    let mut bytes = [0; 32];
-    engine.random().fill(&mut bytes);
-    let token = URL_SAFE_NO_PAD.encode(bytes);
+    let token = Secret::new(engine.random());
     let now = engine.now();
     let expires_at = now + LIFETIME;
-    let invitation = Invitation { user: user.id, digest: digest_of(&token), created_at: now, expires_at };
+    let invitation = Invitation { user: user.id, digest: token.digest(), created_at: now, expires_at };
     invitations::replace(tx, &invitation).await?;
     Ok(Invited { token, expires_at })
 }
@@ -85,8 +81,4 @@ async fn open(engine: &Engine, tx: &mut Tx, invitation: Option<Invitation>) -> R
     let invitation = invitation.filter(|invitation| engine.now() < invitation.expires_at).ok_or_else(over)?;
     let user = users::find(tx, invitation.user).await?;
     user.filter(|user| user.disabled_at.is_none()).ok_or_else(over)
-}
-
-fn digest_of(token: &str) -> Vec<u8> {
-    digest(&SHA256, token.as_bytes()).as_ref().to_vec()
 }

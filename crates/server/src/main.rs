@@ -148,6 +148,7 @@ async fn examine(config: &Config) -> anyhow::Result<()> {
     let pool = wiring::pool(config)?;
     let mut findings = doctor::examine(&engine, &pool, &wiring::device_traces(config)?).await?;
     findings.extend(doctor::examine_templates(&engine, &wiring::template_traces(config)?).await?);
+    findings.extend(doctor::examine_cars(&engine, &wiring::car_traces(config)?).await?);
     findings.extend(doctor::examine_backups(&engine, &wiring::backup_repositories(config)?).await?);
     for finding in &findings {
         println!("{finding}");

@@ -51,6 +51,7 @@ use crate::http::{self, App, Parts};
 use crate::listener::{self, Threads};
 
 const DATABASE_FILE: &str = "paddock.db";
+const VEHICLES_FOLDER: &str = "vehicles";
 const PASSWORD_FILE: &str = "admin-password";
 const LOCK_FILE: &str = "paddockd.lock";
 
@@ -138,6 +139,16 @@ pub fn template_traces(config: &Config) -> anyhow::Result<Vec<TemplateId>> {
     Ok(found.into_iter().map(|template| template.id).collect())
 }
 
+/// The cars of a server that may be at work.
+pub fn car_traces(config: &Config) -> anyhow::Result<Vec<EmulatorId>> {
+    let folder = config.data.join(VEHICLES_FOLDER);
+    // Where no server has been, there are none.
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    Ok(paddock_vehicle::car_traces(&folder)?)
+}
+
 fn location(config: &Config) -> anyhow::Result<DatabaseLocation> {
     if let Some(url) = &config.database_url {
         let connections = config.database_connections.0 as usize;
@@ -213,7 +224,7 @@ fn garage(config: &Config, world: &World) -> anyhow::Result<Arc<Garage>> {
             read.with_context(|| format!("vehicles.properties: {} is of no use", file.display()))?
         }
     };
-    Ok(Garage::open(&config.data.join("vehicles"), catalogue, world.clock.clone())?)
+    Ok(Garage::open(&config.data.join(VEHICLES_FOLDER), catalogue, world.clock.clone())?)
 }
 
 /// Where this program lies; after an upgrade, where the new one does.

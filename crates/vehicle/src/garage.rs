@@ -266,6 +266,18 @@ fn refused(refusal: Refusal) -> DriverError {
     DriverError::new(retry, code, refusal.message)
 }
 
+/// Every emulator of whose car there is anything in the folder of a garage, whoever holds it.
+pub fn traces(folder: &Path) -> DriverResult<Vec<EmulatorId>> {
+    let failed = |error| io_error("list the cars", error);
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        found.extend(name.to_str().and_then(EmulatorId::parse));
+    }
+    found.sort();
+    Ok(found)
+}
+
 #[async_trait]
 impl garages::Garage for Garage {
     async fn ensure(&self, order: &VehicleOrder) -> DriverResult<PathBuf> {
@@ -332,17 +344,7 @@ impl garages::Garage for Garage {
 
     async fn list(&self) -> DriverResult<Vec<EmulatorId>> {
         let folder = self.folder.clone();
-        on_a_thread(move || {
-            let failed = |error| io_error("list the cars", error);
-            let mut found = Vec::new();
-            for entry in fs::read_dir(&folder).map_err(failed)? {
-                let name = entry.map_err(failed)?.file_name();
-                found.extend(name.to_str().and_then(EmulatorId::parse));
-            }
-            found.sort();
-            Ok(found)
-        })
-        .await
+        on_a_thread(move || traces(&folder)).await
     }
 
     async fn state(&self, emulator: EmulatorId) -> DriverResult<Option<VehicleState>> {

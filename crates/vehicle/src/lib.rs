@@ -17,7 +17,7 @@ mod values;
 mod vehicle;
 
 pub use catalogue::{Catalogue, CatalogueError};
-pub use garage::{Garage, VEHICLE_HELD};
+pub use garage::{Garage, VEHICLE_HELD, traces as car_traces};
 pub use line::{Line, connect};
 pub use rings::Ended;
 pub use service::{Client, VehicleService, service};

@@ -6,113 +6,34 @@
 //! emu_…/replay.json          what is being replayed, and how far it has come
 //! ```
 
+mod recording;
+mod replay;
+mod shelf;
+
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use paddock_model::Timestamp;
 use paddock_model::drivers::garages::{NO_SUCH_TRACE, TOO_MANY_TRACES, WRONG_TRACE, WRONG_VALUE};
 use paddock_model::drivers::{DriverError, DriverResult, Retry};
 use paddock_model::ports::Clock;
-use paddock_model::vehicles::{AreaId, PropertyStatus, Replay, Trace, TraceId};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use paddock_model::vehicles::{Replay, Trace, TraceId};
+use recording::{Ear, Recording};
+use replay::{Run, Running, event};
+pub use shelf::Shelf;
+use shelf::{Facts, Header, Line, Progress, VERSION};
 use tokio_util::sync::CancellationToken;
 
 use crate::catalogue::Catalogue;
 use crate::files::{self, io_error};
-use crate::subscriptions::Event;
-use crate::values::{self, Key, Raw};
-use crate::vehicle::{INFO_VIN, Listener, Vehicle};
+use crate::vehicle::Vehicle;
 
-const VERSION: u32 = 1;
 pub const MOST_BYTES: u64 = 64 << 20;
 pub const MOST_TRACES: usize = 20;
 const SPEEDS: std::ops::RangeInclusive<f64> = 0.01..=1000.0;
-/// How often a replay writes down how far it has come.
-const MARK_EVERY: Duration = Duration::from_secs(1);
-/// A trace that repeats itself takes at least so long.
-const SHORTEST_ROUND: Duration = Duration::from_millis(100);
-/// How many events go into the car at once.
-const MOST_AT_ONCE: usize = 1024;
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Header {
-    paddock_trace: u32,
-    #[serde(default)]
-    name: String,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Line {
-    at_ms: i64,
-    property: String,
-    #[serde(default)]
-    area: i32,
-    value: Value,
-    #[serde(default)]
-    status: PropertyStatus,
-}
-
-/// As [`Trace`], written down.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Facts {
-    name: String,
-    recording: bool,
-    events: i64,
-    bytes: u64,
-    duration_ms: i64,
-    started_at: Timestamp,
-    #[serde(default)]
-    problem: Option<String>,
-}
-
-impl Facts {
-    fn trace(&self, id: TraceId) -> Trace {
-        Trace {
-            id,
-            name: self.name.clone(),
-            recording: self.recording,
-            events: self.events,
-            bytes: i64::try_from(self.bytes).unwrap_or(i64::MAX),
-            duration_ms: self.duration_ms,
-            started_at: self.started_at,
-            problem: self.problem.clone(),
-        }
-    }
-}
-
-/// As [`Replay`], written down.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Progress {
-    trace: TraceId,
-    speed: f64,
-    repeat: bool,
-    events_done: i64,
-    events_total: i64,
-    started_at: Timestamp,
-    ended_at: Option<Timestamp>,
-    problem: Option<String>,
-}
-
-impl Progress {
-    fn replay(&self) -> Replay {
-        Replay {
-            trace: self.trace,
-            speed: self.speed,
-            repeat: self.repeat,
-            events_done: self.events_done,
-            events_total: self.events_total,
-            started_at: self.started_at,
-            ended_at: self.ended_at,
-            problem: self.problem.clone(),
-        }
-    }
-}
 
 /// The traces of one car that this process holds.
 pub struct Traces {
@@ -124,186 +45,8 @@ pub struct Traces {
     replay: Mutex<Option<Running>>,
 }
 
-struct Running {
-    progress: Arc<Mutex<Progress>>,
-    stop: CancellationToken,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stop.cancel();
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The files of a car's traces, whoever holds the car.
-#[derive(Debug, Clone)]
-pub struct Shelf {
-    folder: PathBuf,
-    replay: PathBuf,
-}
-
-impl Shelf {
-    pub fn of(car: &Path) -> Shelf {
-        Shelf { folder: car.join("traces"), replay: car.join("replay.json") }
-    }
-
-    fn lines(&self, trace: TraceId) -> PathBuf {
-        self.folder.join(format!("{trace}.jsonl"))
-    }
-
-    fn facts(&self, trace: TraceId) -> PathBuf {
-        self.folder.join(format!("{trace}.json"))
-    }
-
-    fn ids(&self) -> io::Result<Vec<TraceId>> {
-        let entries = match fs::read_dir(&self.folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries?,
-        };
-        let mut ids = Vec::new();
-        for entry in entries {
-            let name = entry?.file_name();
-            ids.extend(name.to_str().and_then(|name| TraceId::parse(name.strip_suffix(".json")?)));
-        }
-        ids.sort();
-        Ok(ids)
-    }
-
-    fn read(&self, trace: TraceId) -> DriverResult<Facts> {
-        let text = match fs::read(self.facts(trace)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(no_such_trace(trace)),
-            text => text.map_err(|error| io_error("read what is known of a trace", error))?,
-        };
-        serde_json::from_slice(&text).map_err(|error| {
-            DriverError::new(
-                Retry::Never,
-                WRONG_TRACE,
-                format!("what is known of trace {trace} is damaged; delete it"),
-            )
-            .with_cause(error)
-        })
-    }
-
-    fn write(&self, trace: TraceId, facts: &Facts) -> io::Result<()> {
-        files::make_folder(&self.folder)?;
-        files::write(&self.facts(trace), &serde_json::to_vec(facts)?)
-    }
-
-    /// As far as it is written down.
-    pub fn list(&self) -> DriverResult<Vec<Trace>> {
-        let ids = self.ids().map_err(|error| io_error("list traces", error))?;
-        let mut traces = Vec::new();
-        for id in ids {
-            match self.read(id) {
-                Ok(facts) => traces.push(facts.trace(id)),
-                Err(error) if error.code == NO_SUCH_TRACE => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(traces)
-    }
-
-    pub fn content(&self, trace: TraceId) -> DriverResult<Vec<u8>> {
-        let mut bytes = match fs::read(self.lines(trace)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(no_such_trace(trace)),
-            bytes => bytes.map_err(|error| io_error("read a trace", error))?,
-        };
-        // A line may be half written.
-        bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
-        Ok(bytes)
-    }
-
-    pub fn replaying(&self) -> DriverResult<Option<Replay>> {
-        Ok(self.progress()?.map(|progress| progress.replay()))
-    }
-
-    fn progress(&self) -> DriverResult<Option<Progress>> {
-        match fs::read(&self.replay) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(io_error("read how far a replay has come", error)),
-            // Half a file would be an older one in whole: they are replaced.
-            Ok(text) => Ok(serde_json::from_slice(&text).ok()),
-        }
-    }
-}
-
-fn no_such_trace(trace: TraceId) -> DriverError {
-    DriverError::new(
-        Retry::Never,
-        NO_SUCH_TRACE,
-        format!("there is no trace {trace} of this car; list its traces"),
-    )
-}
-
-struct Recording {
-    trace: TraceId,
-    shelf: Shelf,
-    catalogue: Arc<Catalogue>,
-    file: File,
-    began: Duration,
-    facts: Facts,
-}
-
-impl Recording {
-    fn hear(&mut self, now: Duration, events: &[Event]) -> io::Result<bool> {
-        let at_ms = i64::try_from(now.saturating_sub(self.began).as_millis()).unwrap_or(i64::MAX);
-        let mut text = Vec::new();
-        let mut told = 0;
-        for event in events.iter().filter(|event| event.key.0 != INFO_VIN) {
-            let Some(kind) = event.key.0.value_type() else { continue };
-            let line = Line {
-                at_ms,
-                property: self.catalogue.label(event.key.0),
-                area: event.key.1.0,
-                value: values::to_json(kind, &event.value),
-                status: event.status,
-            };
-            serde_json::to_writer(&mut text, &line)?;
-            text.push(b'\n');
-            told += 1;
-        }
-        if self.facts.bytes + text.len() as u64 > MOST_BYTES {
-            self.facts.problem =
-                Some(format!("it ended by itself when it had reached {} MiB", MOST_BYTES >> 20));
-            return Ok(false);
-        }
-        self.file.write_all(&text)?;
-        self.facts.bytes += text.len() as u64;
-        self.facts.events += told;
-        self.facts.duration_ms = at_ms;
-        Ok(true)
-    }
-
-    fn finish(&mut self) -> io::Result<()> {
-        self.facts.recording = false;
-        self.file.sync_data()?;
-        self.shelf.write(self.trace, &self.facts)
-    }
-}
-
-struct Ear(Arc<Mutex<Recording>>);
-
-impl Listener for Ear {
-    fn hear(&mut self, now: Duration, events: &[Event]) -> bool {
-        let mut recording = lock(&self.0);
-        if !recording.facts.recording {
-            return false;
-        }
-        let goes_on = recording.hear(now, events).unwrap_or_else(|error| {
-            tracing::warn!(%error, "a trace could not be written");
-            recording.facts.problem =
-                Some("it ended by itself, because it could not be written down".to_owned());
-            false
-        });
-        if !goes_on && let Err(error) = recording.finish() {
-            tracing::warn!(%error, "what is known of a trace could not be written");
-        }
-        goes_on
-    }
 }
 
 impl Traces {
@@ -583,124 +326,5 @@ impl Traces {
                 tracing::warn!(%error, "how far a replay has come could not be written");
             }
         }
-    }
-}
-
-impl Shelf {
-    fn mark(&self, progress: &Progress) -> io::Result<()> {
-        files::replace(&self.replay, &serde_json::to_vec(progress)?)
-    }
-}
-
-fn event(catalogue: &Catalogue, line: &Line) -> Result<(Key, Raw, PropertyStatus), String> {
-    let property = &line.property;
-    let id = catalogue.find(property);
-    let entry = id.and_then(|id| Some((id, catalogue.entry(id)?)));
-    let (id, entry) = entry.ok_or_else(|| format!("this car has no property {property}"))?;
-    if entry.area(AreaId(line.area)).is_none() {
-        return Err(format!("{property} has no area {:#x}", line.area));
-    }
-    let raw =
-        values::from_json(entry.kind, &line.value).map_err(|problem| format!("{property} {problem}"))?;
-    let raw = values::shaped(entry.kind, &entry.config.config_array, raw);
-    Ok(((id, AreaId(line.area)), raw.map_err(|problem| format!("{property} {problem}"))?, line.status))
-}
-
-/// A replay on its way.
-struct Run {
-    shelf: Shelf,
-    catalogue: Arc<Catalogue>,
-    clock: Arc<dyn Clock>,
-    /// A car that is gone needs no replay.
-    vehicle: std::sync::Weak<Vehicle>,
-    progress: Arc<Mutex<Progress>>,
-}
-
-impl Run {
-    async fn until_it_ends(self) {
-        let problem = self.rounds().await.err();
-        let mut progress = lock(&self.progress);
-        progress.ended_at = Some(self.clock.now());
-        if problem.is_some() {
-            progress.problem = problem;
-        }
-        if let Err(error) = self.shelf.mark(&progress) {
-            tracing::warn!(%error, "the end of a replay could not be written down");
-        }
-    }
-
-    async fn rounds(&self) -> Result<(), String> {
-        loop {
-            let began = self.clock.elapsed();
-            self.round().await?;
-            let mut progress = lock(&self.progress).clone();
-            if !progress.repeat {
-                return Ok(());
-            }
-            let rest = SHORTEST_ROUND.saturating_sub(self.clock.elapsed().saturating_sub(began));
-            self.clock.sleep(rest).await;
-            progress.events_done = 0;
-            *lock(&self.progress) = progress;
-        }
-    }
-
-    /// From where it is to the end of the trace.
-    async fn round(&self) -> Result<(), String> {
-        let (trace, speed, skip) = {
-            let progress = lock(&self.progress);
-            (progress.trace, progress.speed, usize::try_from(progress.events_done).unwrap_or(0))
-        };
-        let file = File::open(self.shelf.lines(trace)).map_err(|_| "the trace is gone".to_owned())?;
-        let lines = BufReader::new(file).lines().skip(1).map_while(Result::ok);
-        let events = lines
-            .filter(|line| !line.trim().is_empty())
-            .map_while(|line| serde_json::from_str::<Line>(&line).ok());
-        let mut events = events.skip(skip).peekable();
-        let began = self.clock.elapsed();
-        // What comes first comes at once, or when it came if this is the beginning.
-        let origin = if skip == 0 { 0 } else { events.peek().map_or(0, |first| first.at_ms) };
-        let mut marked = began;
-        while let Some(first) = events.next() {
-            let due = began + Duration::from_secs_f64((first.at_ms - origin).max(0) as f64 / 1000.0 / speed);
-            self.clock.sleep(due.saturating_sub(self.clock.elapsed())).await;
-            let at_ms = first.at_ms;
-            let mut together = vec![first];
-            while together.len() < MOST_AT_ONCE
-                && let Some(next) = events.next_if(|next| next.at_ms <= at_ms)
-            {
-                together.push(next);
-            }
-            self.tell(&together)?;
-            let now = self.clock.elapsed();
-            if now.saturating_sub(marked) >= MARK_EVERY {
-                marked = now;
-                let progress = lock(&self.progress);
-                if let Err(error) = self.shelf.mark(&progress) {
-                    tracing::warn!(%error, "how far a replay has come could not be written down");
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn tell(&self, lines: &[Line]) -> Result<(), String> {
-        let Some(vehicle) = self.vehicle.upgrade() else { return Err("the car is gone".to_owned()) };
-        let (mut refused, mut wanted) = (Vec::new(), Vec::new());
-        for line in lines {
-            match event(&self.catalogue, line) {
-                Ok((key, raw, status)) => wanted.push((key, raw, status)),
-                Err(problem) => refused.push(problem),
-            }
-        }
-        refused
-            .extend(vehicle.set(wanted).into_iter().filter_map(Result::err).map(|refusal| refusal.message));
-        let mut progress = lock(&self.progress);
-        progress.events_done += lines.len() as i64;
-        if let Some(first) = refused.into_iter().next()
-            && progress.problem.is_none()
-        {
-            progress.problem = Some(format!("not everything was taken by the car; the first: {first}"));
-        }
-        Ok(())
     }
 }

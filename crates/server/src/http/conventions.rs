@@ -126,6 +126,10 @@ pub async fn keep_conventions(State(app): State<App>, mut request: Request, next
 fn log(method: &Method, path: &str, status: StatusCode, took: Duration, cause: Option<&Error>) {
     let (status, millis) = (status.as_u16(), (took.as_secs_f64() * 1e6).round() / 1e3);
     match cause {
+        // Nothing is broken that somebody must mend: room, a peer or patience is short.
+        Some(error) if status == 503 => {
+            tracing::warn!(%method, path, status, millis, code = error.code, %error, "unavailable");
+        }
         Some(error) if status >= 500 => tracing::error!(%method, path, status, millis, %error, "failed"),
         Some(error) => tracing::info!(%method, path, status, millis, code = error.code, "refused"),
         None if method.is_safe() => tracing::debug!(%method, path, status, millis, "answered"),

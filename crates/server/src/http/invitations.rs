@@ -37,7 +37,8 @@ async fn create(State(app): State<App>, Path(id): Path, Bare(caller): Bare) -> A
 pub(super) fn wire(invited: Option<Invited>) -> Invitation {
     match invited {
         Some(Invited { token, expires_at }) => {
-            Invitation { url: Some(format!("/invitation?token={token}")), expires_at: Some(time(expires_at)) }
+            let url = format!("/invitation?token={}", token.reveal());
+            Invitation { url: Some(url), expires_at: Some(time(expires_at)) }
         }
         None => Invitation { url: None, expires_at: None },
     }
