@@ -251,8 +251,14 @@ async fn a_layer_whose_bytes_have_changed_is_put_aside_and_reported_and_nothing_
     assert!(String::from_utf8_lossy(&told.stdout).contains("the car of emulator "), "{told:?}");
     let yard = Yard::open(&data, &["--pool-verify-seconds", "0"]);
     let started = Instant::now();
-    while yard.call("GET", "/api/v1/snapshots?deployable=true", None).await["items"] != json!([]) {
-        assert!(started.elapsed() < Duration::from_secs(60), "nobody noticed");
+    loop {
+        let deployable = yard.call("GET", "/api/v1/snapshots?deployable=true", None).await;
+        let names: Vec<&Value> =
+            deployable["items"].as_array().expect("a list").iter().map(|one| &one["name"]).collect();
+        if names == [&json!(snapshot)] {
+            break;
+        }
+        assert!(started.elapsed() < Duration::from_secs(60), "nobody noticed: {names:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(data.processes(&phone.id), process);
