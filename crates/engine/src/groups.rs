@@ -60,7 +60,7 @@ pub async fn names(engine: &Engine, tenant: TenantId, ids: &[GroupId]) -> Result
         return Ok(Vec::new());
     }
     let mut tx = engine.store.read().await?;
-    Ok(groups::list_by_ids(&mut tx, &Scope::Tenants(vec![tenant]), ids).await?)
+    Ok(groups::list_by_ids(&mut tx, &Scope::one(tenant), ids).await?)
 }
 
 /// Changes the group, if it still is what the caller expects.
@@ -228,7 +228,7 @@ async fn require_same_tenant(
             ("/userId", belongs)
         }
         GroupMember::Group(id) => {
-            let other = groups::find(tx, &Scope::Tenants(vec![group.tenant]), *id).await?;
+            let other = groups::find(tx, &Scope::one(group.tenant), *id).await?;
             ("/groupId", other.is_some())
         }
     };
@@ -286,7 +286,7 @@ async fn name(tx: &mut Tx, group: &Group, holders: Vec<relations::Given>) -> Res
     let inner = if ids.is_empty() {
         Vec::new()
     } else {
-        groups::list_by_ids(tx, &Scope::Tenants(vec![group.tenant]), &ids).await?
+        groups::list_by_ids(tx, &Scope::one(group.tenant), &ids).await?
     };
     let person = |id: UserId| people.iter().find(|user| user.id == id).cloned();
     let named = members.into_iter().map(|(member, since)| match &member {

@@ -112,11 +112,12 @@ async fn default_root(
     caller: &Caller,
     filter: &SnapshotFilter,
 ) -> Result<Option<Snapshot>> {
+    let scope = filter.tenant.map_or_else(|| permissions::scope(engine, caller), Scope::one);
     let fits = |snapshot: &Snapshot| {
         filter.tenant.is_none_or(|tenant| snapshot.tenant == Some(tenant))
             && may_be_default(engine, caller, filter.device_type, snapshot)
     };
-    Ok(snapshots::newest_roots(tx).await?.into_iter().find(fits))
+    Ok(snapshots::newest_roots(tx, &scope, filter.device_type).await?.into_iter().find(fits))
 }
 
 fn may_be_default(
@@ -748,11 +749,9 @@ pub(crate) async fn roots(
     tenant: TenantId,
     device_type: Option<DeviceType>,
 ) -> Result<Vec<Snapshot>> {
-    let fits = |snapshot: &Snapshot| {
-        snapshot.tenant.is_none_or(|owner| owner == tenant)
-            && may_be_default(engine, caller, device_type, snapshot)
-    };
-    Ok(snapshots::newest_roots(tx).await?.into_iter().filter(fits).collect())
+    let fits = |snapshot: &Snapshot| may_be_default(engine, caller, device_type, snapshot);
+    let newest = snapshots::newest_roots(tx, &Scope::one(tenant), device_type).await?;
+    Ok(newest.into_iter().filter(fits).collect())
 }
 
 pub(crate) fn no_deployable_root() -> Error {

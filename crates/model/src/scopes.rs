@@ -10,6 +10,10 @@ pub enum Scope {
 }
 
 impl Scope {
+    pub fn one(tenant: TenantId) -> Scope {
+        Scope::Tenants(vec![tenant])
+    }
+
     /// Whether what belongs to this tenant may be seen.
     pub fn covers(&self, tenant: TenantId) -> bool {
         match self {

@@ -29,6 +29,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "templates", script: include_str!("../migrations/0016_templates.sql") },
     Migration { name: "backups", script: include_str!("../migrations/0017_backups.sql") },
     Migration { name: "vehicles", script: include_str!("../migrations/0018_vehicles.sql") },
+    Migration { name: "scopes", script: include_str!("../migrations/0019_scopes.sql") },
 ];
 
 const JOURNAL: &str = "

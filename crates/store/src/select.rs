@@ -110,6 +110,13 @@ impl Select {
         self.all()
     }
 
+    /// The first so many in an order.
+    pub fn first(mut self, order: &'static str, most: i64) -> Finished {
+        self.args.push(Value::from(most));
+        self.sql.push_str(&format!(" ORDER BY {order} LIMIT ${}", self.args.len()));
+        self.all()
+    }
+
     /// Newest first, one row more than a page holds.
     pub fn page<K: Into<Value<'static>>>(
         mut self,

@@ -1,6 +1,7 @@
 //! Snapshots: what emulators boot from.
 
 use paddock_model::Timestamp;
+use paddock_model::devices::DeviceType;
 use paddock_model::drivers::emulator_hosts::Consistency;
 use paddock_model::page::{Page, PageRequest};
 use paddock_model::scopes::Scope;
@@ -26,11 +27,6 @@ const OF_LAYER: &str = "
         verified, labels, created_by, created_at, updated_at, last_used_at, use_count, generation FROM snapshots WHERE layer = $1";
 
 /// Promoted roots, the newest first; of those that came in together, the last by name.
-const ROOTS: &str = "
-    SELECT name, id, tenant, parent, layer, state, problems, fault, image, rooted_at, rooted_by, origin, of_group, trust, consistency,
-        verified, labels, created_by, created_at, updated_at, last_used_at, use_count, generation FROM snapshots
-    WHERE rooted_at IS NOT NULL AND state = 'ready' ORDER BY rooted_at DESC, name DESC LIMIT 200";
-
 const INSERT: &str = "
     INSERT INTO snapshots (name, id, tenant, parent, layer, state, problems, fault, image, device_type, android_version, rooted_at,
         rooted_by, origin, of_group, trust, consistency, verified, labels, created_by, created_at, updated_at, last_used_at,
@@ -182,9 +178,35 @@ pub async fn of_layer(tx: &mut Tx, layer: paddock_model::layers::LayerId) -> Res
     tx.rows(OF_LAYER, args![layer]).await
 }
 
-/// The newest promoted roots of everyone, newest first.
-pub async fn newest_roots(tx: &mut Tx) -> Result<Vec<Snapshot>> {
-    tx.rows(ROOTS, &[]).await
+/// How many roots of the platform, and of those in a scope, are looked at for one that fits.
+const ROOTS_AT_ONCE: i64 = 200;
+
+/// The deployable promoted roots of the platform and of a scope, the last promoted first.
+pub async fn newest_roots(
+    tx: &mut Tx,
+    scope: &Scope,
+    device_type: Option<DeviceType>,
+) -> Result<Vec<Snapshot>> {
+    // One after the other: what others have promoted is neither looked through nor counted.
+    let mut found = Vec::new();
+    for platform in [true, false] {
+        let mut select = Select::new(LIST);
+        if platform {
+            select.and("tenant IS NULL", []);
+        } else {
+            select.and("tenant IS NOT NULL", []);
+            select.within(scope, "tenant");
+        }
+        select.and("rooted_at IS NOT NULL AND state = 'ready' AND CAST(problems AS TEXT) = '[]'", []);
+        if let Some(kind) = device_type {
+            select.and("device_type = ?", [Value::String(kind.name().to_owned())]);
+        }
+        found.extend(tx.rows_of(select.first("rooted_at DESC, name DESC", ROOTS_AT_ONCE)).await?);
+    }
+    found.sort_by(|one: &Snapshot, other: &Snapshot| {
+        (other.rooted_at, &other.name).cmp(&(one.rooted_at, &one.name))
+    });
+    Ok(found)
 }
 
 /// How many snapshots stand on each layer itself.

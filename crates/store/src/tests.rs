@@ -121,7 +121,8 @@ async fn every_statement_can_be_prepared_on_both_databases() {
         include_str!("../migrations/0015_consolidations.sql"),
         include_str!("../migrations/0016_templates.sql"),
         include_str!("../migrations/0017_backups.sql"),
-        include_str!("../migrations/0018_vehicles.sql")
+        include_str!("../migrations/0018_vehicles.sql"),
+        include_str!("../migrations/0019_scopes.sql")
     );
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     for entry in std::fs::read_dir(folder).expect("the sources") {
@@ -1092,5 +1093,48 @@ async fn memory_that_is_to_go_stays_so() {
         assert_eq!(templates::of_snapshot(&mut tx, &name).await.expect("looked"), None);
         let due = templates::due(&mut tx, now, 10).await.expect("looked");
         assert_eq!(due.iter().map(|found| found.state).collect::<Vec<_>>(), [TemplateState::Removing]);
+    }
+}
+
+#[tokio::test]
+async fn a_tenants_roots_are_found_however_many_others_have_promoted_since() {
+    let random = SeededRandom::new(17);
+    let (ours, theirs) = (tenant(1, &[]), tenant(2, &[]));
+    let layer = LayerId::new(time(0), &random);
+    let rooted = |number: i64, tenant: Option<TenantId>| Snapshot {
+        tenant,
+        state: SnapshotState::Ready,
+        problems: Vec::new(),
+        rooted_at: Some(time(number)),
+        ..left_behind(&random, number, &[ours.id, theirs.id], layer).0
+    };
+    let platform = rooted(1, None);
+    let own: Vec<Snapshot> = (2..4).map(|number| rooted(number, Some(ours.id))).collect();
+    let others: Vec<Snapshot> = (4..304).map(|number| rooted(number, Some(theirs.id))).collect();
+    for store in Databases::new().await.open().await {
+        for tenant in [&ours, &theirs] {
+            insert(&store, tenant).await.expect("stored");
+        }
+        let mut tx = store.begin().await.expect("a transaction");
+        layers::insert(&mut tx, &NewLayer::new(layer, None, LayerState::Ready), time(0))
+            .await
+            .expect("a layer");
+        for snapshot in own.iter().chain(&others).chain([&platform]) {
+            assert!(snapshots::insert(&mut tx, snapshot).await.expect("stored"));
+        }
+        tx.commit().await.expect("kept");
+
+        let mut tx = store.read().await.expect("a look");
+        let names = async |tx: &mut crate::Tx, scope: &Scope| -> Vec<Slug> {
+            let found = snapshots::newest_roots(tx, scope, None).await.expect("roots");
+            found.into_iter().map(|snapshot| snapshot.name).collect()
+        };
+        let expected = [&own[1].name, &own[0].name, &platform.name].map(Clone::clone);
+        assert_eq!(names(&mut tx, &Scope::one(ours.id)).await, expected);
+        assert_eq!(names(&mut tx, &Scope::Tenants(vec![])).await, [platform.name.clone()]);
+        assert_eq!(names(&mut tx, &Scope::Everything).await[0], others[299].name);
+        let kind = own[1].image.device_type;
+        let found = snapshots::newest_roots(&mut tx, &Scope::one(ours.id), Some(kind)).await.expect("roots");
+        assert!(!found.is_empty() && found.iter().all(|snapshot| snapshot.image.device_type == kind));
     }
 }
