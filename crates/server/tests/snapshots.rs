@@ -2,7 +2,7 @@
 
 mod world;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use paddock_engine::reconcile::{self, LOOPS, Loop};
 use paddock_model::drivers::disk_pools::DiskPool;
 use paddock_model::drivers::emulator_hosts::EmulatorHost;
 use paddock_model::emulators::EmulatorId;
+use paddock_model::layers::LayerId;
 use serde_json::{Value, json};
 use world::{BOTH, On, World};
 
@@ -257,7 +258,7 @@ async fn a_root_is_proved_or_forced() {
 #[tokio::test]
 async fn a_swap_keeps_id_and_address_and_comes_back_if_it_does_not_come_up() {
     for on in BOTH {
-        let (world, _, emulator) = with_a_device(on).await;
+        let (world, acme, emulator) = with_a_device(on).await;
         let token = world.token.clone();
         let name = world.captured(&token, &emulator).await;
         let path = format!("{EMULATORS}/{emulator}");
@@ -293,6 +294,26 @@ async fn a_swap_keeps_id_and_address_and_comes_back_if_it_does_not_come_up() {
         let back = read(&world, &path).await;
         assert_eq!(back["snapshot"]["name"], name.as_str());
         assert_eq!((&back["statusReason"]["code"], &back["incarnation"]), (&json!("swap_failed"), &json!(4)));
+
+        // The bytes of the next one are not there, and nobody knows when they will be.
+        let pool = &world.simulation.pool;
+        let layers = async || -> HashSet<LayerId> {
+            pool.list().await.expect("a look").layers.iter().map(|layer| layer.id).collect()
+        };
+        let known = layers().await;
+        let second = world.emulator(&token, &acme).await;
+        let lost = world.captured(&token, &second).await;
+        let new: Vec<LayerId> = layers().await.difference(&known).copied().collect();
+        world.call("DELETE", &format!("{EMULATORS}/{second}"), None).await;
+        world.until(&second, "terminated").await;
+        assert_eq!(new.len(), 1);
+        pool.remove_layer(new[0]).await.expect("gone");
+        world.call("PUT", &format!("{path}/snapshot"), Some(json!({ "snapshot": lost }))).await.expect(200);
+        world.until(&emulator, "running").await;
+        let back = read(&world, &path).await;
+        assert_eq!(back["snapshot"]["name"], name.as_str());
+        assert_eq!((&back["statusReason"]["code"], &back["incarnation"]), (&json!("swap_failed"), &json!(6)));
+
         let car = json!({ "snapshot": "simulated-automotive" });
         let other = world.call("PUT", &format!("{path}/snapshot"), Some(car)).await.expect(409);
         assert_eq!(other.code(), "other_device_type");

@@ -30,6 +30,8 @@ pub const LOOP: Loop = Loop {
 /// Devices that are worked on at the same time.
 const AT_ONCE: usize = 8;
 const A_RUN: i64 = 500;
+/// How often it is tried again what a swap needs before the disk before takes over.
+const SWAP_TRIES: i64 = 4;
 /// Everything is compared as a whole when the process starts, and then this often.
 const COMPARED_EVERY: Duration = Duration::from_secs(600);
 
@@ -287,8 +289,10 @@ async fn put_off(engine: &Engine, emulator: &Emulator, error: DriverError) -> Re
     let now = engine.now();
     let reason = Some(Reason::new(error.code, error.message.clone()));
     let failures = emulator.failures + 1;
+    let swaps = emulator.wanted == Wanted::Running && emulator.previous.is_some();
     let after = match error.retry {
-        Retry::Never if emulator.wanted == Wanted::Running && emulator.previous.is_some() => {
+        // The disk before is whole: nobody waits on this one for long.
+        retry if swaps && (retry != Retry::Soon || failures >= SWAP_TRIES) => {
             emulator.clone().swapped_back(&Reason::new(error.code, error.message), now)
         }
         // There is no giving up on an end: what is to go is tried again until it is gone.
