@@ -583,16 +583,18 @@ fn require_within_quota(devices: &Devices, usage: Usage) -> Result<()> {
         format!("{} emulators", settings.quota_emulators)
     } else if usage.memory_bytes > settings.quota_memory_bytes {
         format!("{} MiB of memory", settings.quota_memory_bytes >> 20)
-    } else if usage.disk_bytes >= settings.quota_disk_bytes {
-        format!("{} MiB on disk", settings.quota_disk_bytes >> 20)
     } else {
         return Ok(());
     };
-    let detail = format!("The tenant's quota of {exceeded} is used up. Delete or park what nobody needs.");
-    Err(Error::new(Kind::Conflict, "quota_exceeded", detail))
+    Err(quota_exceeded(&exceeded, "Delete or park what nobody needs."))
 }
 
-/// Refuses what would fill the pool, and says what of that which the caller sees would make room.
+fn quota_exceeded(quota: &str, advice: &str) -> Error {
+    let detail = format!("The tenant's quota of {quota} is used up. {advice}");
+    Error::new(Kind::Conflict, "quota_exceeded", detail)
+}
+
+/// Refuses who has used up the quota on disk, and what would fill the pool, and says what of that which the caller sees would make room.
 pub(crate) async fn require_room(
     engine: &Engine,
     tx: &mut Tx,
@@ -602,6 +604,11 @@ pub(crate) async fn require_room(
     /// A refusal must stay cheap; of more than so many, the newest are enough to give an idea.
     const MOST: u32 = 200;
     let devices = engine.devices()?;
+    let quota = devices.settings.quota_disk_bytes;
+    if tenant_usage::disk_bytes(tx, tenant).await? >= quota {
+        let quota = format!("{} MiB on disk", quota >> 20);
+        return Err(quota_exceeded(&quota, "Delete emulators or snapshots that nobody needs."));
+    }
     let Some(full) = devices.fullness() else { return Ok(()) };
     let scope = permissions::emulator_scope(engine, caller);
     let filter = EmulatorFilter { tenant: Some(tenant), ..EmulatorFilter::default() };

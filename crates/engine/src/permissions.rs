@@ -315,7 +315,7 @@ fn scope_by_owner(engine: &Engine, caller: &Caller, kind: &str) -> EmulatorScope
     let holds =
         |relation: &str, object: &Thing| check::check(&SCHEMA, &known.tuples, &subject, relation, object);
     if holds(Relation::Admin.name(), &Object::system().thing()) {
-        let all_of = caller.credential.tenant.map_or(Scope::Everything, |only| Scope::one(only));
+        let all_of = caller.credential.tenant.map_or(Scope::Everything, Scope::one);
         return EmulatorScope { all_of, owner, own_in: nothing(), granted: Vec::new() };
     }
     let reached = known.tuples.reach(&subject);

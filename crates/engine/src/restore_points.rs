@@ -22,6 +22,9 @@ pub(crate) struct Wish<'a> {
     pub job: Option<&'a Job>,
 }
 
+/// How often it is looked again for what others delete meanwhile.
+const LOOKS: usize = 16;
+
 /// The snapshot that a new device starts from; where one was looked for, with how it was found.
 pub(crate) async fn choose(
     engine: &Engine,
@@ -73,16 +76,20 @@ async fn restored(
     let trust = wish.job.map_or(paddock_model::trust::Trust::Internal, Job::trust);
     let fit = Fit { tenant: wish.tenant, device_type: model.device_type, abi: &model.abi, trust };
     let context = wish.job.and_then(|job| job.context.as_ref());
+    let may = |snapshot: &Snapshot| {
+        permissions::decide(engine, caller, Relation::CanDeploy.name(), &snapshot.object().thing())
+            == Decision::Allowed
+    };
     for (hit, clue) in restore.clues(context) {
-        let Some(name) = restore_points::newest(tx, fit, &clue).await? else { continue };
-        let snapshot = snapshot_rows::find_any(tx, &name).await?;
-        let may = |snapshot: &Snapshot| {
-            permissions::decide(engine, caller, Relation::CanDeploy.name(), &snapshot.object().thing())
-                == Decision::Allowed
-        };
-        // Who may deploy one of a tenant's may deploy all of them: there is no older one to try.
-        if let Some(snapshot) = snapshot.filter(Snapshot::is_deployable).filter(may) {
-            return Ok((snapshot, hit));
+        for _ in 0..LOOKS {
+            let Some(name) = restore_points::newest(tx, fit, &clue).await? else { break };
+            match snapshot_rows::find_any(tx, &name).await?.filter(Snapshot::is_deployable) {
+                Some(snapshot) if may(&snapshot) => return Ok((snapshot, hit)),
+                // Who may deploy one of a tenant's may deploy all of them: there is no older one to try.
+                Some(_) => break,
+                // Gone between the two looks: the one before it is the newest now.
+                None => {}
+            }
         }
     }
     if restore.required {

@@ -138,7 +138,7 @@ settings! {
     quota_emulators, "quotas.emulators": Whole<0, 10_000_000> = "100";
     /// Memory that all emulators of one tenant may have together, in bytes.
     quota_memory, "quotas.memory_bytes": Whole<0, 9_000_000_000_000_000> = "137438953472";
-    /// What all disks of one tenant may take in the pool together, in bytes; it is measured now and then.
+    /// What all disks and snapshots of one tenant may take in the pool together, in bytes; it is measured now and then.
     quota_disk, "quotas.disk_bytes": Whole<0, 9_000_000_000_000_000> = "1099511627776";
     /// How long a capture may take before it is given up.
     capture_deadline, "snapshots.capture_seconds": Seconds<1, 86_400> = "300";

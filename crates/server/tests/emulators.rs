@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use paddock_engine::reconcile::LOOPS;
+use paddock_engine::usage;
+use paddock_model::drivers::disk_pools::DiskPool;
+use paddock_model::tenants::TenantId;
 use serde_json::{Value, json};
 use world::{BOTH, On, World};
 
@@ -141,12 +144,61 @@ async fn a_tenant_whose_disks_take_too_much_gets_no_more_until_some_are_gone() {
         assert_eq!(refused.code(), "quota_exceeded");
         assert!(refused.json()["detail"].as_str().expect("words").contains("1 MiB on disk"), "{refused:?}");
         let there = world.call("GET", &format!("{EMULATORS}?limit=200"), None).await.expect(200).json();
+        let running = there["items"][0]["id"].as_str().expect("an id");
+        world.until(running, "running").await;
+        let capture = json!({ "emulatorId": running });
+        let more = world.call("POST", "/api/v1/snapshots", Some(capture)).await.expect(409);
+        assert_eq!(more.code(), "quota_exceeded", "a snapshot takes room as well");
         for emulator in there["items"].as_array().expect("a list") {
             let id = emulator["id"].as_str().expect("an id");
             world.call("DELETE", &format!("{EMULATORS}/{id}"), None).await.expect(202);
             world.until(id, "terminated").await;
         }
         create_until(201).await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_tenant_takes_is_its_disks_and_its_snapshots_and_nothing_of_the_platforms() {
+    for on in BOTH {
+        let world = World::with(on, &[], LOOPS).await;
+        let acme = world.tenant("acme").await;
+        world.snapshot().await;
+        let whose = TenantId::parse(&acme).expect("an id");
+        let pool = &world.simulation.pool;
+        let taken = async || {
+            let measured = usage::measure(&world.server.engine, &**pool).await.expect("measured");
+            measured.of_tenants.get(&whose).copied()
+        };
+        let bytes = async |disks: bool| {
+            let contents = pool.list().await.expect("a look");
+            let disks = if disks { contents.disks } else { Vec::new() };
+            let own = contents.layers.iter().filter(|layer| layer.parent.is_some());
+            let layers: i64 = own.map(|layer| layer.allocated_bytes).sum();
+            layers + disks.iter().map(|disk| disk.allocated_bytes).sum::<i64>()
+        };
+        assert_eq!(taken().await, None);
+        let emulator = world.emulator(&world.token, &acme).await;
+        let below = world.captured(&world.token, &emulator).await;
+        let above = world.captured(&world.token, &emulator).await;
+        assert_eq!(taken().await, Some(bytes(true).await));
+        world.call("DELETE", &format!("{EMULATORS}/{emulator}"), None).await.expect(202);
+        world.until(&emulator, "terminated").await;
+        assert_eq!(taken().await, Some(bytes(false).await));
+        // What stands on it keeps its bytes, and is charged for them.
+        world.call("DELETE", &format!("/api/v1/snapshots/{below}"), None).await.expect(202);
+        world.until_snapshot(&below, "gone").await;
+        assert_eq!(taken().await, Some(bytes(false).await));
+        world.call("DELETE", &format!("/api/v1/snapshots/{above}"), None).await.expect(202);
+        world.until_snapshot(&above, "gone").await;
+        for _ in 0..500 {
+            if taken().await.is_none() {
+                break;
+            }
+            world.clock.advance(Duration::from_secs(1));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(taken().await, None);
     }
 }
 

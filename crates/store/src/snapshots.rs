@@ -3,11 +3,14 @@
 use paddock_model::Timestamp;
 use paddock_model::devices::DeviceType;
 use paddock_model::drivers::emulator_hosts::Consistency;
+use paddock_model::layers::LayerId;
 use paddock_model::page::{Page, PageRequest};
 use paddock_model::scopes::Scope;
 use paddock_model::slug::Slug;
 use paddock_model::snapshots::{Snapshot, SnapshotFilter, SnapshotState, Trust, VerifiedBoot};
 use paddock_model::tenants::TenantId;
+
+use uuid::Uuid;
 
 use crate::row::{FromRow, Row};
 use crate::select::{AT_ONCE, Select};
@@ -65,8 +68,8 @@ const SHALLOW: &str = "
     SELECT snapshots.name FROM snapshots JOIN layers ON layers.id = snapshots.layer
     WHERE CAST(snapshots.problems AS TEXT) LIKE '%chain_too_deep%' AND layers.depth <= $1 ORDER BY snapshots.id LIMIT $2";
 
-const PER_LAYER: &str = "
-    SELECT layer, COUNT(*) FROM snapshots GROUP BY layer";
+const OWNERS: &str = "
+    SELECT id, layer, tenant FROM snapshots WHERE id > $1 ORDER BY id LIMIT $2";
 
 const NAMES: &str = "
     SELECT name FROM snapshots WHERE tenant = $1 ORDER BY name LIMIT $2";
@@ -174,7 +177,7 @@ pub async fn parents(tx: &mut Tx, names: &[Slug]) -> Result<Vec<(String, String)
 }
 
 /// The snapshots that stand on a layer itself.
-pub async fn of_layer(tx: &mut Tx, layer: paddock_model::layers::LayerId) -> Result<Vec<Snapshot>> {
+pub async fn of_layer(tx: &mut Tx, layer: LayerId) -> Result<Vec<Snapshot>> {
     tx.rows(OF_LAYER, args![layer]).await
 }
 
@@ -209,9 +212,23 @@ pub async fn newest_roots(
     Ok(found)
 }
 
-/// How many snapshots stand on each layer itself.
-pub async fn count_per_layer(tx: &mut Tx) -> Result<Vec<(paddock_model::layers::LayerId, i64)>> {
-    tx.rows(PER_LAYER, &[]).await
+/// The layer that a snapshot stands on, and whose it is.
+pub struct Owned {
+    pub id: Uuid,
+    pub layer: LayerId,
+    /// Nobody's if it is the platform's.
+    pub tenant: Option<TenantId>,
+}
+
+impl FromRow for Owned {
+    fn from_row(row: &mut Row<'_>) -> Result<Self> {
+        Ok(Owned { id: row.take()?, layer: row.take()?, tenant: row.take_optional()? })
+    }
+}
+
+/// In the order of ids, from one on.
+pub async fn owners(tx: &mut Tx, after: Option<Uuid>, most: i64) -> Result<Vec<Owned>> {
+    tx.rows(OWNERS, args![after.unwrap_or(Uuid::nil()), most]).await
 }
 
 /// The first few names in a tenant.

@@ -4,12 +4,17 @@ use paddock_model::Timestamp;
 use paddock_model::emulators::{EmulatorId, Reason};
 use paddock_model::slug::Slug;
 use paddock_model::templates::{TemplateId, TemplateState};
+use paddock_model::tenants::TenantId;
 
 use crate::row::{FromRow, Row};
 use crate::select::Select;
 use crate::value::Value;
 use crate::verifications::Trial;
 use crate::{Result, Tx, args};
+
+const PER_TENANT: &str = "
+    SELECT snapshots.tenant, CAST(SUM(templates.allocated_bytes) AS BIGINT) FROM templates
+    JOIN snapshots ON snapshots.name = templates.snapshot WHERE snapshots.tenant IS NOT NULL GROUP BY snapshots.tenant";
 
 const LIST: &str = "
     SELECT id, snapshot, state, fingerprint, allocated_bytes, proved_at, resume_ms, reason_code, reason_message, emulator, disk, slot,
@@ -77,6 +82,11 @@ impl Template {
             _ => false,
         }
     }
+}
+
+/// What the memory of each tenant's snapshots takes.
+pub async fn bytes_per_tenant(tx: &mut Tx) -> Result<Vec<(TenantId, i64)>> {
+    tx.rows(PER_TENANT, &[]).await
 }
 
 pub async fn list(tx: &mut Tx) -> Result<Vec<Template>> {

@@ -20,8 +20,14 @@ const COUNTED: &str = "
     SELECT tenant, COUNT(*), CAST(SUM(memory_bytes) AS BIGINT), CAST(0 AS BIGINT) FROM emulators
     WHERE terminated_at IS NULL GROUP BY tenant ORDER BY tenant";
 
+/// A tenant may have snapshots and never have had an emulator; one that has gone meanwhile has nothing.
 const SET_DISK: &str = "
-    UPDATE tenant_usage SET disk_bytes = $2 WHERE tenant = $1";
+    INSERT INTO tenant_usage (tenant, emulators, memory_bytes, disk_bytes)
+    SELECT id, CAST(0 AS BIGINT), CAST(0 AS BIGINT), CAST($2 AS BIGINT) FROM tenants WHERE id = $1
+    ON CONFLICT (tenant) DO UPDATE SET disk_bytes = excluded.disk_bytes";
+
+const DISK: &str = "
+    SELECT disk_bytes FROM tenant_usage WHERE tenant = $1";
 
 const DELETE: &str = "
     DELETE FROM tenant_usage WHERE tenant = $1";
@@ -30,7 +36,7 @@ const DELETE: &str = "
 pub struct Usage {
     pub emulators: i64,
     pub memory_bytes: i64,
-    /// What its disks took when the pool was last measured; nobody adds to it.
+    /// What its disks and snapshots took when the pool was last measured; nobody adds to it.
     pub disk_bytes: i64,
 }
 
@@ -51,7 +57,12 @@ pub async fn counted(tx: &mut Tx) -> Result<Vec<(TenantId, Usage)>> {
     tx.rows(COUNTED, &[]).await.map(usages)
 }
 
-/// What the tenant's disks were measured to take.
+/// What the tenant took in the pool when that was last measured.
+pub async fn disk_bytes(tx: &mut Tx, tenant: TenantId) -> Result<i64> {
+    Ok(tx.row::<(i64,)>(DISK, args![tenant]).await?.map_or(0, |(bytes,)| bytes))
+}
+
+/// What the tenant was measured to take.
 pub async fn set_disk_bytes(tx: &mut Tx, tenant: TenantId, bytes: i64) -> Result<()> {
     tx.execute(SET_DISK, args![tenant, bytes]).await.map(drop)
 }

@@ -1,4 +1,4 @@
-//! Measures what each tenant's disks take, so that a request reads one row.
+//! Measures what each tenant's disks and snapshots take, so that a request reads one row.
 
 use std::time::Duration;
 
@@ -34,13 +34,15 @@ async fn run(engine: &Engine) -> Result<Report, Trouble> {
     metrics::gauge!("paddock_disks_bytes").set(measured.figures.disk_bytes as f64);
 
     let mut changes = Vec::new();
+    let rounded = |bytes: i64| (bytes + UNIT - 1) / UNIT * UNIT;
     for (tenant, usage) in tenant_usage::list(&mut engine.store.read().await?).await? {
-        let bytes = measured.of_tenants.remove(&tenant).unwrap_or_default();
-        let bytes = (bytes + UNIT - 1) / UNIT * UNIT;
+        let bytes = rounded(measured.of_tenants.remove(&tenant).unwrap_or_default());
         if bytes != usage.disk_bytes {
             changes.push((tenant, bytes));
         }
     }
+    // Those that have had no emulator yet.
+    changes.extend(measured.of_tenants.drain().map(|(tenant, bytes)| (tenant, rounded(bytes))));
     if !changes.is_empty() {
         let mut tx = engine.store.begin().await?;
         for (tenant, bytes) in &changes {
