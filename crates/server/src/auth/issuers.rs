@@ -129,6 +129,8 @@ pub struct Endpoints {
     pub keys: Url,
     pub authorization: Option<Url>,
     pub token: Option<Url>,
+    pub userinfo: Option<Url>,
+    pub sign_out: Option<Url>,
     /// Whether its answers to a browser name it.
     pub names_itself: bool,
 }
@@ -366,6 +368,8 @@ impl Issuer {
             keys,
             authorization: url("authorization_endpoint"),
             token: url("token_endpoint"),
+            userinfo: url("userinfo_endpoint"),
+            sign_out: url("end_session_endpoint"),
             names_itself: document["authorization_response_iss_parameter_supported"] == true,
         })
     }
