@@ -20,9 +20,9 @@ use tokio::task::JoinSet;
 use url::Url;
 
 use super::jwks::KeySet;
-use super::jwt::{Claims, Flaw, Material, Policy, Refusal, Unambiguous, Unverified};
 use super::{expired, invalid};
 use crate::config::issuers::{self, Issuer as Settings, Kind};
+use crate::jwt::{Claims, Flaw, Material, Policy, Refusal, Unambiguous, Unverified};
 
 /// Unknown keys make us ask at most this often.
 const PAUSE: Duration = Duration::from_secs(30);

@@ -16,8 +16,8 @@ use serde_json::Value;
 use url::Url;
 
 use super::issuers::{Issuer, describe};
-use super::jwt::{Claims, Flaw, Policy, Typ, Unambiguous, Unverified};
 use super::single_sign_on;
+use crate::jwt::{Claims, Flaw, Policy, Typ, Unambiguous, Unverified};
 
 /// How long people may take to sign in.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
