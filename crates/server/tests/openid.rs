@@ -184,6 +184,35 @@ async fn an_access_token_opens_the_api_and_no_other_token_does() {
 }
 
 #[tokio::test]
+async fn who_came_by_a_token_without_a_name_gets_it_at_the_first_sign_in() {
+    let provider = Provider::start(&["first"]);
+    let world = world(&provider).await;
+    let ada = tokens(&provider, "ada").await;
+    let before = whoami(&world, text(&ada, "access_token")).await.expect(200).json();
+    assert_eq!((before["name"].as_str(), before["email"].as_str()), (Some("ada"), None));
+
+    let start = Url::parse(&world.url("/sign-in")).expect("a URL");
+    let mut browser = Browser::new();
+    let back = browser.sign_in(&start, "ada").await;
+    browser.load(&back, None).await;
+
+    let after = whoami(&world, text(&ada, "access_token")).await.expect(200).json();
+    assert_eq!(after["id"], before["id"]);
+    assert_eq!(
+        (after["name"].as_str(), after["email"].as_str()),
+        (Some("ada Lovelace"), Some("ada@example.com"))
+    );
+    // What they call themselves from then on stays.
+    let path = format!("/api/v1/users/{}", after["id"].as_str().expect("an id"));
+    let own = serde_json::json!({ "name": "Countess" });
+    world.call_as(text(&ada, "access_token"), "PUT", &path, Some(own)).await.expect(200);
+    let mut browser = Browser::new();
+    let back = browser.sign_in(&start, "ada").await;
+    browser.load(&back, None).await;
+    assert_eq!(whoami(&world, text(&ada, "access_token")).await.expect(200).json()["name"], "Countess");
+}
+
+#[tokio::test]
 async fn keys_are_rotated_without_a_lost_request() {
     let provider = Provider::start(&["first"]);
     let world = world(&provider).await;
@@ -321,4 +350,42 @@ async fn our_page_sends_people_to_the_issuer_and_signs_them_in_when_they_come_ba
     let ada = people["items"].as_array().expect("items").iter().find(|user| user["name"] == "ada Lovelace");
     let ada = ada.expect("ada has an account");
     assert_eq!((ada["issuer"].as_str(), ada["login"].as_str()), (Some("sso"), None));
+}
+
+#[tokio::test]
+async fn an_issuer_that_goes_away_before_the_browser_is_back_is_said_to_be_away() {
+    let mut provider = Provider::start(&["first"]);
+    let world = world(&provider).await;
+    let start = Url::parse(&world.url("/sign-in?return_to=/device")).expect("a URL");
+    let mut browser = Browser::new();
+    let back = browser.sign_in(&start, "ada").await;
+    provider.stop();
+
+    let request = browser.http.get(back);
+    let cookies: Vec<String> =
+        browser.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let answer = request.header("cookie", cookies.join("; ")).send().await.expect("an answer");
+
+    assert_eq!(answer.status(), 503);
+    assert!(answer.headers().contains_key("retry-after"));
+    let page = answer.text().await.expect("a page");
+    assert!(page.contains("The identity provider does not answer"), "{page}");
+    // Neither the way back nor what the log needs to know is lost or shown.
+    assert!(page.contains("return_to=%2Fdevice") && page.contains("local=1"), "{page}");
+    assert!(!page.contains(&provider.url()), "{page}");
+}
+
+/// With accounts here, and with accounts at the issuer.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_people_share_a_tenant_by_curl_alone() {
+    let provider = Provider::start(&["first"]);
+    let world = world(&provider).await;
+    let base = world.url("").replace("127.0.0.1", "localhost");
+    let password = std::fs::read_to_string(world.folder.path().join("admin-password")).expect("the password");
+    for way in ["here", "issuer"] {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/curl/story.sh");
+        let told = std::process::Command::new(script).args([&base, password.trim(), way]).output();
+        let told = told.expect("bash");
+        assert!(told.status.success(), "{way}: {}", String::from_utf8_lossy(&told.stderr));
+    }
 }
