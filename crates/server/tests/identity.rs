@@ -405,7 +405,7 @@ async fn a_sign_in_of_long_ago_does_not_delete_a_tenant() {
     let me = world.call("GET", "/api/v1/whoami", None).await.expect(200).id();
     world.clock.advance(Duration::from_secs(3600));
     // Refreshed since, but nobody has typed a password for an hour.
-    let user = paddock_model::users::UserId::parse(&me).expect("an id");
+    let user = UserId::parse(&me).expect("an id");
     let long_ago = world.server.engine.now() - Duration::from_secs(3600);
     let token = paddock_server::auth::access_token::mint(&world.server.engine, user, long_ago)
         .await
@@ -430,7 +430,7 @@ async fn a_sign_in_of_long_ago_gives_nobody_a_password() {
         let (me, ada) =
             (world.call("GET", "/api/v1/whoami", None).await.expect(200).id(), world.user("ada").await);
         world.clock.advance(Duration::from_secs(3600));
-        let user = paddock_model::users::UserId::parse(&me).expect("an id");
+        let user = UserId::parse(&me).expect("an id");
         let long_ago = world.server.engine.now() - Duration::from_secs(3600);
         let stale = paddock_server::auth::access_token::mint(&world.server.engine, user, long_ago)
             .await
@@ -824,11 +824,8 @@ async fn a_key_opens_nothing_of_its_owners_other_tenants() {
         let identity = api_key::verify(engine, key).await.expect("a valid key");
         assert_eq!(identity.credential.tenant.expect("a tenant").to_string(), acme);
         // As if the key opened everything: its tenant is a limit of its own.
-        let credential = paddock_model::credentials::Credential {
-            ceiling: paddock_model::credentials::Ceiling::Everything,
-            ..(*identity.credential).clone()
-        };
-        let caller = paddock_model::caller::Caller {
+        let credential = Credential { ceiling: Ceiling::Everything, ..(*identity.credential).clone() };
+        let caller = Caller {
             subject: identity.subject,
             credential: credential.into(),
             address: None,
@@ -839,7 +836,7 @@ async fn a_key_opens_nothing_of_its_owners_other_tenants() {
         let thing = |tenant: &str| paddock_model::permissions::tuples::Thing::new("tenant", tenant);
         assert_eq!(decide(engine, &caller, "can_view", &thing(&acme)), Decision::Allowed);
         assert!(matches!(decide(engine, &caller, "can_view", &thing(&other)), Decision::Limited(_)));
-        let mine = paddock_model::tenants::TenantId::parse(&acme).expect("an id");
+        let mine = TenantId::parse(&acme).expect("an id");
         assert_eq!(scope(engine, &caller), paddock_model::scopes::Scope::Tenants(vec![mine]));
         let tenants: Vec<_> =
             summarise(engine, &caller, None).tenants.into_iter().map(|one| one.id).collect();
