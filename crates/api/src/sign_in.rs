@@ -17,6 +17,9 @@ pub struct ShowSignIn {
     /// Present to use an account here although there is an identity provider.
     #[param(max_length = 1, pattern = "^1$", nullable = false)]
     pub local: Option<String>,
+    /// Present to be told that one is signed out, instead of being sent to the identity provider.
+    #[param(max_length = 1, pattern = "^1$", nullable = false)]
+    pub signed_out: Option<String>,
 }
 
 /// What an identity provider sends a browser back with.

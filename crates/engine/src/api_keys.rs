@@ -9,7 +9,7 @@ use paddock_model::permissions::Relation;
 use paddock_model::subjects::Subject;
 use paddock_model::tenants::TenantId;
 use paddock_model::{Error, Result};
-use paddock_store::api_keys::{self, Visible};
+use paddock_store::api_keys;
 use serde_json::json;
 
 use crate::secrets::digest_of;
@@ -32,13 +32,14 @@ pub async fn list(
     page: PageRequest,
 ) -> Result<Page<ApiKey>> {
     let mut tx = engine.store.read().await?;
-    Ok(api_keys::list(&mut tx, &visible(engine, caller), tenant, page).await?)
+    Ok(api_keys::list(&mut tx, &permissions::key_scope(engine, caller), tenant, page).await?)
 }
 
 pub async fn get(engine: &Engine, caller: &Caller, id: ApiKeyId) -> Result<ApiKey> {
     let mut tx = engine.store.read().await?;
     let key = api_keys::find(&mut tx, id).await?;
-    key.filter(|key| sees(&visible(engine, caller), key)).ok_or_else(|| Error::not_found("API key"))
+    let scope = permissions::key_scope(engine, caller);
+    key.filter(|key| scope.covers(key)).ok_or_else(|| Error::not_found("API key"))
 }
 
 /// Makes a key. It is told once, and not again to a request that is repeated.
@@ -82,6 +83,7 @@ pub async fn create(engine: &Engine, caller: &Caller, spec: ApiKeySpec) -> Resul
 /// The key opens nothing any more.
 pub async fn delete(engine: &Engine, caller: &Caller, id: ApiKeyId) -> Result<()> {
     let key = get(engine, caller, id).await?;
+    permissions::require_opened(engine, caller, Relation::CanDelete, &key.id.object())?;
     let mut tx = engine.store.begin().await?;
     if !api_keys::delete(&mut tx, key.id).await? {
         return Err(Error::not_found("API key"));
@@ -113,13 +115,4 @@ pub async fn verify(engine: &Engine, secret: &Secret) -> Result<Option<ApiKey>> 
         engine.commit(tx).await?;
     }
     Ok(Some(key))
-}
-
-fn visible(engine: &Engine, caller: &Caller) -> Visible {
-    let administered = permissions::scope_of(engine, caller, Relation::CanManageMembers);
-    Visible { owner: caller.subject.user(), administered }
-}
-
-fn sees(visible: &Visible, key: &ApiKey) -> bool {
-    visible.owner == Some(key.owner) || visible.administered.covers(key.tenant)
 }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::Duration;
 
+use paddock_model::api_keys::KeyScope;
 use paddock_model::backups::OwnedScope;
 use paddock_model::caller::Caller;
 use paddock_model::credentials::{Credential, Limit};
@@ -237,20 +238,40 @@ pub(crate) fn require_on(engine: &Engine, caller: &Caller, relation: &str, objec
         Decision::Missing => {
             Error::forbidden(format!("You need {relation} on {object}. Ask an admin for it."))
         }
-        Decision::Limited(Limit::Ceiling) => Error::new(
+        Decision::Limited(limit) => limited(limit, relation, object),
+    };
+    Err(refused.about(object.to_string()))
+}
+
+/// For what people may do without any relation, because it is about themselves: not by every credential.
+pub(crate) fn require_opened(
+    engine: &Engine,
+    caller: &Caller,
+    relation: Relation,
+    object: &Object,
+) -> Result<()> {
+    let (known, thing) = (engine.permissions.known(), object.thing());
+    match limit(&known.tuples, &caller.credential, relation.name(), &thing, engine.now()) {
+        Some(limit) => Err(limited(limit, relation.name(), &thing).about(thing.to_string())),
+        None => Ok(()),
+    }
+}
+
+fn limited(limit: Limit, relation: &str, object: &Thing) -> Error {
+    match limit {
+        Limit::Ceiling => Error::new(
             Kind::Forbidden,
             "credential_ceiling",
             format!(
                 "You may, but not by this type of credential: it does not open {relation} on {object}. Sign in instead."
             ),
         ),
-        Decision::Limited(Limit::Presence) => Error::new(
+        Limit::Presence => Error::new(
             Kind::Forbidden,
             "reauthentication_required",
             "Your sign-in is too long ago for this. Sign in again and repeat it within 15 minutes.",
         ),
-    };
-    Err(refused.about(object.to_string()))
+    }
 }
 
 /// Whether the subject's account is open. It is asked on every request, and answered from memory.
@@ -291,6 +312,15 @@ pub fn scope_of(engine: &Engine, caller: &Caller, relation: Relation) -> Scope {
     let reached = known.tuples.within_reach(&subject);
     let tenants = reached.iter().filter(|thing| &*thing.kind == "tenant" && holds(relation.name(), thing));
     Scope::Tenants(tenants.filter_map(|thing| TenantId::parse(&thing.id)).collect())
+}
+
+/// Which API keys the caller may see: their own, unless the credential is too narrow for that, and those of the tenants whose
+/// members they manage.
+pub(crate) fn key_scope(engine: &Engine, caller: &Caller) -> KeyScope {
+    let narrow = caller.credential.tenant.is_some()
+        || caller.credential.limit("api_key", Relation::CanView.name(), engine.now()).is_some();
+    let owner = caller.subject.user().filter(|_| !narrow);
+    KeyScope { owner, administered: scope_of(engine, caller, Relation::CanManageMembers) }
 }
 
 /// Which backups or restores the caller may see.

@@ -218,7 +218,10 @@ pub struct External<'a> {
 pub async fn ensure_external(engine: &Engine, external: External<'_>) -> Result<User> {
     let External { issuer, subject, name, email, admin } = external;
     if let Some(user) = users::find_external(&mut engine.store.read().await?, issuer, subject).await? {
-        return Ok(user);
+        return match name.filter(|name| user.name == subject && *name != subject) {
+            Some(name) => learn(engine, user, name, email).await,
+            None => Ok(user),
+        };
     }
     let now = engine.now();
     let account = Account::External { issuer: issuer.to_owned(), subject: subject.to_owned() };
@@ -257,6 +260,32 @@ pub async fn ensure_external(engine: &Engine, external: External<'_>) -> Result<
     .await?;
     engine.commit(tx).await?;
     Ok(user)
+}
+
+/// Gives an account the name that its issuer did not tell when it was made, as tokens for programs often name nobody. What
+/// people have changed themselves stays.
+async fn learn(engine: &Engine, user: User, name: &str, email: Option<&str>) -> Result<User> {
+    let mut tx = engine.store.begin().await?;
+    let Some(before) = users::find_to_change(&mut tx, user.id).await? else { return Ok(user) };
+    if before.generation != user.generation {
+        return Ok(before);
+    }
+    let spec = UserSpec {
+        name: name.to_owned(),
+        email: before.email.clone().or(email.map(str::to_owned)),
+        disabled: None,
+    };
+    let changed = before.clone().changed(spec, engine.now());
+    users::update(&mut tx, &before, &changed).await?;
+    let actor = Actor {
+        subject: Some(Subject::from(&user).to_string()),
+        request_id: "sign-in".to_owned(),
+        ..Actor::default()
+    };
+    let details = json!({ "disabled": changed.disabled_at.is_some() });
+    audit::record(engine, &mut tx, actor, "users.update", None, user.object(), details).await?;
+    engine.commit(tx).await?;
+    Ok(changed)
 }
 
 /// Changes the user, if they still are what the caller expects. To close or open an account is for global admins.

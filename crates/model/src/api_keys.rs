@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::Timestamp;
 use crate::permissions::Object;
 use crate::ports::Random;
+use crate::scopes;
 use crate::tenants::TenantId;
 use crate::users::UserId;
 
@@ -39,6 +40,19 @@ pub struct ApiKey {
     pub created_at: Timestamp,
     pub expires_at: Timestamp,
     pub last_used_at: Option<Timestamp>,
+}
+
+/// Which keys someone may see: a person's own, and all of the tenants that they administer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyScope {
+    pub owner: Option<UserId>,
+    pub administered: scopes::Scope,
+}
+
+impl KeyScope {
+    pub fn covers(&self, key: &ApiKey) -> bool {
+        self.owner == Some(key.owner) || self.administered.covers(key.tenant)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

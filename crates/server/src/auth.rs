@@ -7,7 +7,6 @@ pub mod api_key;
 mod caller;
 pub mod issuers;
 mod jwks;
-pub mod jwt;
 pub mod relying_party;
 mod service_account;
 mod single_sign_on;
@@ -25,9 +24,9 @@ use ring::digest::{SHA256, digest};
 pub use caller::{Caller, RateLimit, Recognised};
 
 use crate::config::issuers::Kind as IssuerKind;
+use crate::jwt::{self, Unverified};
 use access_token::AccessTokens;
 use issuers::{Issuer, Issuers, KeysThen};
-use jwt::Unverified;
 
 const REMEMBERED: u64 = 100_000;
 /// A token is verified anew after that time at the latest, by the keys as they are then.

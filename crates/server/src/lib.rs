@@ -6,6 +6,7 @@ pub mod config;
 pub mod connect;
 pub mod grpc;
 pub mod http;
+mod jwt;
 pub mod listener;
 pub mod logging;
 pub mod wiring;

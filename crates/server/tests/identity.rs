@@ -2,9 +2,18 @@
 
 mod world;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use paddock_engine::reconcile::LOOPS;
+use paddock_engine::{api_keys, members};
+use paddock_model::api_keys::ApiKeyId;
+use paddock_model::caller::Caller;
+use paddock_model::credentials::{CI_JOB, Ceiling, Credential, CredentialKind, VCS_READING};
+use paddock_model::page::PageRequest;
+use paddock_model::subjects::Subject;
+use paddock_model::tenants::TenantId;
+use paddock_model::users::UserId;
 use paddock_server::auth::api_key;
 use serde_json::{Value, json};
 use world::{BOTH, On, World};
@@ -396,7 +405,7 @@ async fn a_sign_in_of_long_ago_does_not_delete_a_tenant() {
     let me = world.call("GET", "/api/v1/whoami", None).await.expect(200).id();
     world.clock.advance(Duration::from_secs(3600));
     // Refreshed since, but nobody has typed a password for an hour.
-    let user = paddock_model::users::UserId::parse(&me).expect("an id");
+    let user = UserId::parse(&me).expect("an id");
     let long_ago = world.server.engine.now() - Duration::from_secs(3600);
     let token = paddock_server::auth::access_token::mint(&world.server.engine, user, long_ago)
         .await
@@ -421,7 +430,7 @@ async fn a_sign_in_of_long_ago_gives_nobody_a_password() {
         let (me, ada) =
             (world.call("GET", "/api/v1/whoami", None).await.expect(200).id(), world.user("ada").await);
         world.clock.advance(Duration::from_secs(3600));
-        let user = paddock_model::users::UserId::parse(&me).expect("an id");
+        let user = UserId::parse(&me).expect("an id");
         let long_ago = world.server.engine.now() - Duration::from_secs(3600);
         let stale = paddock_server::auth::access_token::mint(&world.server.engine, user, long_ago)
             .await
@@ -815,11 +824,8 @@ async fn a_key_opens_nothing_of_its_owners_other_tenants() {
         let identity = api_key::verify(engine, key).await.expect("a valid key");
         assert_eq!(identity.credential.tenant.expect("a tenant").to_string(), acme);
         // As if the key opened everything: its tenant is a limit of its own.
-        let credential = paddock_model::credentials::Credential {
-            ceiling: paddock_model::credentials::Ceiling::Everything,
-            ..(*identity.credential).clone()
-        };
-        let caller = paddock_model::caller::Caller {
+        let credential = Credential { ceiling: Ceiling::Everything, ..(*identity.credential).clone() };
+        let caller = Caller {
             subject: identity.subject,
             credential: credential.into(),
             address: None,
@@ -830,10 +836,55 @@ async fn a_key_opens_nothing_of_its_owners_other_tenants() {
         let thing = |tenant: &str| paddock_model::permissions::tuples::Thing::new("tenant", tenant);
         assert_eq!(decide(engine, &caller, "can_view", &thing(&acme)), Decision::Allowed);
         assert!(matches!(decide(engine, &caller, "can_view", &thing(&other)), Decision::Limited(_)));
-        let mine = paddock_model::tenants::TenantId::parse(&acme).expect("an id");
+        let mine = TenantId::parse(&acme).expect("an id");
         assert_eq!(scope(engine, &caller), paddock_model::scopes::Scope::Tenants(vec![mine]));
         let tenants: Vec<_> =
             summarise(engine, &caller, None).tenants.into_iter().map(|one| one.id).collect();
         assert_eq!(tenants, [mine]);
+    }
+}
+
+/// What is a person's own needs no relation; a narrow credential of theirs does not open it all the same.
+#[tokio::test]
+async fn a_jobs_credential_opens_nothing_of_its_users_own() {
+    for on in BOTH {
+        let world = World::new(on).await;
+        let acme = world.tenant("acme").await;
+        let ada = world.user("ada").await;
+        world.join(&acme, &ada, "member").await;
+        let body = json!({ "name": "ci", "scopes": ["device:read"] });
+        let key = world.call_as(&world.token_of(&ada).await, "POST", "/api/v1/api_keys", Some(body)).await;
+        let key = ApiKeyId::parse(key.expect(201).json()["id"].as_str().expect("an id")).expect("an id");
+        let engine = &world.server.engine;
+        let tenant = TenantId::parse(&acme).expect("an id");
+        let me = Subject::User(UserId::parse(&ada).expect("an id"));
+        let by = |ceiling: Ceiling, tenant: Option<TenantId>| {
+            let credential = Credential { ceiling, tenant, ..Credential::new(CredentialKind::CiJob) };
+            let (credential, request_id) = (Arc::new(credential), "job".into());
+            Caller { subject: me.clone(), credential, address: None, request_id, once: None }
+        };
+        let all = PageRequest { limit: 10, after: None };
+
+        for narrow in [by(CI_JOB, Some(tenant)), by(CI_JOB, None), by(Ceiling::Everything, Some(tenant))] {
+            assert_eq!(api_keys::list(engine, &narrow, None, all).await.expect("a page").items, []);
+            assert_eq!(api_keys::get(engine, &narrow, key).await.expect_err("invisible").code, "not_found");
+            assert_eq!(api_keys::delete(engine, &narrow, key).await.expect_err("as well").code, "not_found");
+        }
+        let leave = members::remove(engine, &by(CI_JOB, Some(tenant)), tenant, &me).await;
+        assert_eq!(leave.expect_err("a job does not leave").code, "credential_ceiling");
+
+        // Who may read reads, and deletes nothing.
+        let reader = by(VCS_READING, None);
+        assert_eq!(api_keys::list(engine, &reader, None, all).await.expect("a page").items.len(), 1);
+        let refused = api_keys::delete(engine, &reader, key).await.expect_err("a reader");
+        assert_eq!(refused.code, "credential_ceiling");
+        assert_eq!(
+            members::remove(engine, &reader, tenant, &me).await.expect_err("no").code,
+            "credential_ceiling"
+        );
+
+        let signed_in = by(Ceiling::Everything, None);
+        api_keys::delete(engine, &signed_in, key).await.expect("deleted");
+        members::remove(engine, &signed_in, tenant, &me).await.expect("left");
     }
 }

@@ -1,16 +1,16 @@
 //! Single sign-on against a real OpenID server: npm `oidc-provider`, which is certified.
 
+mod oidc;
 mod world;
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use oidc::Provider;
 use paddock_drivers::clock::SystemClock;
 use paddock_engine::reconcile::LOOPS;
 use paddock_model::ports::{Clock, ManualClock};
@@ -25,68 +25,6 @@ use world::{Answer, World};
 const AUDIENCE: &str = "https://paddock.example";
 const CALLBACK: &str = "http://127.0.0.1:9/sign-in/callback";
 const WHOAMI: &str = "/api/v1/whoami";
-
-/// A running server, with its keys in a folder.
-struct Provider {
-    process: Child,
-    port: u16,
-    folder: Arc<tempfile::TempDir>,
-}
-
-impl Provider {
-    fn start(keys: &[&str]) -> Provider {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = free.local_addr().expect("an address").port();
-        drop(free);
-        Provider::on(port, Arc::new(tempfile::tempdir().expect("a folder")), keys)
-    }
-
-    fn on(port: u16, folder: Arc<tempfile::TempDir>, keys: &[&str]) -> Provider {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oidc/provider.mjs");
-        let mut process = Command::new("node")
-            .arg(script)
-            .arg(modules())
-            .arg(port.to_string())
-            .args(keys.iter().map(|key| folder.path().join(key)))
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("node; `make test` installs it");
-        let mut lines = BufReader::new(process.stdout.take().expect("its output")).lines();
-        let listening = lines.any(|line| line.is_ok_and(|line| line == "listening"));
-        assert!(listening, "the OpenID server does not start; has `scripts/setup test` run?");
-        // It dies if nobody takes what it says.
-        std::thread::spawn(move || lines.count());
-        Provider { process, port, folder }
-    }
-
-    /// The same server with other keys.
-    fn restart(mut self, keys: &[&str]) -> Provider {
-        self.stop();
-        Provider::on(self.port, self.folder.clone(), keys)
-    }
-
-    fn stop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-
-    fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
-    }
-}
-
-impl Drop for Provider {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-fn modules() -> PathBuf {
-    let cache = std::env::var_os("CACHE").map(PathBuf::from);
-    let home = || PathBuf::from(std::env::var_os("HOME").expect("a home")).join(".cache/paddock");
-    cache.unwrap_or_else(home).join("tools/npm-oidc/node_modules")
-}
 
 /// A world on the machine's clock, by which the OpenID server lives, too.
 async fn world(provider: &Provider) -> World {
@@ -246,6 +184,35 @@ async fn an_access_token_opens_the_api_and_no_other_token_does() {
 }
 
 #[tokio::test]
+async fn who_came_by_a_token_without_a_name_gets_it_at_the_first_sign_in() {
+    let provider = Provider::start(&["first"]);
+    let world = world(&provider).await;
+    let ada = tokens(&provider, "ada").await;
+    let before = whoami(&world, text(&ada, "access_token")).await.expect(200).json();
+    assert_eq!((before["name"].as_str(), before["email"].as_str()), (Some("ada"), None));
+
+    let start = Url::parse(&world.url("/sign-in")).expect("a URL");
+    let mut browser = Browser::new();
+    let back = browser.sign_in(&start, "ada").await;
+    browser.load(&back, None).await;
+
+    let after = whoami(&world, text(&ada, "access_token")).await.expect(200).json();
+    assert_eq!(after["id"], before["id"]);
+    assert_eq!(
+        (after["name"].as_str(), after["email"].as_str()),
+        (Some("ada Lovelace"), Some("ada@example.com"))
+    );
+    // What they call themselves from then on stays.
+    let path = format!("/api/v1/users/{}", after["id"].as_str().expect("an id"));
+    let own = serde_json::json!({ "name": "Countess" });
+    world.call_as(text(&ada, "access_token"), "PUT", &path, Some(own)).await.expect(200);
+    let mut browser = Browser::new();
+    let back = browser.sign_in(&start, "ada").await;
+    browser.load(&back, None).await;
+    assert_eq!(whoami(&world, text(&ada, "access_token")).await.expect(200).json()["name"], "Countess");
+}
+
+#[tokio::test]
 async fn keys_are_rotated_without_a_lost_request() {
     let provider = Provider::start(&["first"]);
     let world = world(&provider).await;
@@ -383,4 +350,42 @@ async fn our_page_sends_people_to_the_issuer_and_signs_them_in_when_they_come_ba
     let ada = people["items"].as_array().expect("items").iter().find(|user| user["name"] == "ada Lovelace");
     let ada = ada.expect("ada has an account");
     assert_eq!((ada["issuer"].as_str(), ada["login"].as_str()), (Some("sso"), None));
+}
+
+#[tokio::test]
+async fn an_issuer_that_goes_away_before_the_browser_is_back_is_said_to_be_away() {
+    let mut provider = Provider::start(&["first"]);
+    let world = world(&provider).await;
+    let start = Url::parse(&world.url("/sign-in?return_to=/device")).expect("a URL");
+    let mut browser = Browser::new();
+    let back = browser.sign_in(&start, "ada").await;
+    provider.stop();
+
+    let request = browser.http.get(back);
+    let cookies: Vec<String> =
+        browser.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let answer = request.header("cookie", cookies.join("; ")).send().await.expect("an answer");
+
+    assert_eq!(answer.status(), 503);
+    assert!(answer.headers().contains_key("retry-after"));
+    let page = answer.text().await.expect("a page");
+    assert!(page.contains("The identity provider does not answer"), "{page}");
+    // Neither the way back nor what the log needs to know is lost or shown.
+    assert!(page.contains("return_to=%2Fdevice") && page.contains("local=1"), "{page}");
+    assert!(!page.contains(&provider.url()), "{page}");
+}
+
+/// With accounts here, and with accounts at the issuer.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_people_share_a_tenant_by_curl_alone() {
+    let provider = Provider::start(&["first"]);
+    let world = world(&provider).await;
+    let base = world.url("").replace("127.0.0.1", "localhost");
+    let password = std::fs::read_to_string(world.folder.path().join("admin-password")).expect("the password");
+    for way in ["here", "issuer"] {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/curl/story.sh");
+        let told = std::process::Command::new(script).args([&base, password.trim(), way]).output();
+        let told = told.expect("bash");
+        assert!(told.status.success(), "{way}: {}", String::from_utf8_lossy(&told.stderr));
+    }
 }

@@ -1,7 +1,7 @@
 //! API keys: their digests, and what may be known of them besides.
 
 use paddock_model::Timestamp;
-use paddock_model::api_keys::{ApiKey, ApiKeyId};
+use paddock_model::api_keys::{ApiKey, ApiKeyId, KeyScope};
 use paddock_model::page::{Page, PageRequest};
 use paddock_model::scopes::Scope;
 use paddock_model::tenants::TenantId;
@@ -38,20 +38,14 @@ const DELETE: &str = "
 const DELETE_OWNED: &str = "
     DELETE FROM api_keys WHERE tenant = $1 AND owner = $2";
 
-/// Which keys: a person's own, or all of the tenants that someone administers.
-pub struct Visible {
-    pub owner: Option<UserId>,
-    pub administered: Scope,
-}
-
 pub async fn list(
     tx: &mut Tx,
-    visible: &Visible,
+    scope: &KeyScope,
     tenant: Option<TenantId>,
     page: PageRequest,
 ) -> Result<Page<ApiKey>> {
     let mut select = Select::new(LIST);
-    match (&visible.administered, visible.owner) {
+    match (&scope.administered, scope.owner) {
         (Scope::Everything, _) => {}
         (Scope::Tenants(tenants), owner) => {
             let mut places = vec!["owner = ?".to_owned()];

@@ -13,8 +13,8 @@ use paddock_model::{Error, Result, Timestamp};
 use ring::signature::Ed25519KeyPair;
 use serde_json::{Value, json};
 
-use super::jwt::{self, Algorithm, Material, Policy, Refusal, Typ, Unverified};
 use super::{Identity, expired, invalid};
+use crate::jwt::{self, Algorithm, Material, Policy, Refusal, Typ, Unverified};
 
 pub const ISSUER: &str = "urn:paddock";
 const TYPE: &str = "at+jwt";

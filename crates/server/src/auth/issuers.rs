@@ -20,9 +20,9 @@ use tokio::task::JoinSet;
 use url::Url;
 
 use super::jwks::KeySet;
-use super::jwt::{Claims, Flaw, Material, Policy, Refusal, Unambiguous, Unverified};
 use super::{expired, invalid};
 use crate::config::issuers::{self, Issuer as Settings, Kind};
+use crate::jwt::{Claims, Flaw, Material, Policy, Refusal, Unambiguous, Unverified};
 
 /// Unknown keys make us ask at most this often.
 const PAUSE: Duration = Duration::from_secs(30);
@@ -129,6 +129,8 @@ pub struct Endpoints {
     pub keys: Url,
     pub authorization: Option<Url>,
     pub token: Option<Url>,
+    pub userinfo: Option<Url>,
+    pub sign_out: Option<Url>,
     /// Whether its answers to a browser name it.
     pub names_itself: bool,
 }
@@ -366,6 +368,8 @@ impl Issuer {
             keys,
             authorization: url("authorization_endpoint"),
             token: url("token_endpoint"),
+            userinfo: url("userinfo_endpoint"),
+            sign_out: url("end_session_endpoint"),
             names_itself: document["authorization_response_iss_parameter_supported"] == true,
         })
     }

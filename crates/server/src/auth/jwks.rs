@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 
-use super::jwt::{Algorithm, Flaw, Material, Unambiguous, Unverified};
+use crate::jwt::{Algorithm, Flaw, Material, Unambiguous, Unverified};
 
 const MOST_KEYS: usize = 100;
 

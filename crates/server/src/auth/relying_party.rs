@@ -16,11 +16,13 @@ use serde_json::Value;
 use url::Url;
 
 use super::issuers::{Issuer, describe};
-use super::jwt::{Claims, Flaw, Policy, Typ, Unambiguous, Unverified};
 use super::single_sign_on;
+use crate::jwt::{Claims, Flaw, Policy, Typ, Unambiguous, Unverified};
 
 /// How long people may take to sign in.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
+
+const FAILED: &str = "sign_in_failed";
 
 /// One browser's way to the issuer and back. All that it holds follows from a secret that only the browser keeps.
 #[derive(Clone)]
@@ -109,21 +111,45 @@ pub async fn finish(
         None if endpoints.names_itself => return Err(failed(refuse("the answer does not name its issuer"))),
         _ => {}
     }
-    let Some(code) = returned.code.as_deref().filter(|_| returned.error.is_none()) else {
-        return Err(failed(refuse("the issuer did not let them in")));
+    match returned.error.as_deref() {
+        None => {}
+        Some("server_error" | "temporarily_unavailable") => {
+            return Err(issuer.unavailable("it tells the browser that it cannot"));
+        }
+        Some("access_denied") => {
+            refuse("the sign-in was declined at the issuer");
+            let detail = "The sign-in was declined at the identity provider. If that was a mistake, try again and allow it; \
+                          if it was not you, ask who runs the provider whether you may use this server.";
+            return Err(Error::unauthenticated(FAILED, detail));
+        }
+        Some(_) => return Err(failed(refuse("the issuer did not let them in"))),
+    }
+    let Some(code) = returned.code.as_deref() else {
+        return Err(failed(refuse("the browser brings no code")));
     };
     let tokens = redeem(issuer, endpoints.token.as_ref(), code, kept).await?;
     let text = tokens["id_token"].as_str().ok_or_else(|| failed(refuse("there is no identity token")))?;
     let token = Unverified::parse(text).map_err(|flaw| failed(issuer.refuse(flaw.into())))?;
     let policy = Policy { audience: client(issuer)?, typ: Typ::Identity, ..issuer.policy() };
-    let (claims, _) = issuer.verify(token, &policy).await.map_err(failed)?;
-    check(&claims, kept, client(issuer)?, tokens["access_token"].as_str())
-        .map_err(|flaw| failed(issuer.refuse(flaw.into())))?;
+    let (mut claims, _) = issuer.verify(token, &policy).await.map_err(failed)?;
+    let access_token = tokens["access_token"].as_str();
+    check(&claims, kept, client(issuer)?, access_token).map_err(|flaw| failed(issuer.refuse(flaw.into())))?;
+    if let (None, Some(url), Some(token)) = (claims.text("name"), &endpoints.userinfo, access_token) {
+        complete(issuer, url, token, &mut claims).await;
+    }
 
     let user = single_sign_on::ensure_user(engine, issuer, &claims).await?;
     let now = engine.now();
     let at = claims.authenticated_at.or(claims.issued_at).and_then(|at| Timestamp::from_second(at).ok());
     Ok(SignedIn { user, authenticated_at: at.unwrap_or(now).min(now) })
+}
+
+/// Where people can sign out at the issuer, if it says so.
+pub async fn sign_out_page(issuer: &Issuer) -> Option<Url> {
+    let endpoints = issuer.endpoints().await.ok()?;
+    let mut url = endpoints.sign_out.clone()?;
+    url.query_pairs_mut().append_pair("client_id", client(issuer).ok()?);
+    Some(url)
 }
 
 /// What an identity token says of the flow it ends.
@@ -142,6 +168,34 @@ fn check(claims: &Claims, kept: &Flow, client: &str, access_token: Option<&str>)
         }
     }
     Ok(())
+}
+
+/// Asks the issuer what else it says of the person: many keep names and addresses out of their tokens. Who they are is settled, so
+/// that an issuer which does not say more keeps nobody out.
+async fn complete(issuer: &Issuer, url: &Url, access_token: &str, claims: &mut Claims) {
+    let said = match issuer.provider.get(url, Some(access_token)).await {
+        Ok(answer) if answer.status == 200 => serde_json::from_slice(&answer.body),
+        Ok(answer) => {
+            return tracing::warn!(issuer = issuer.settings.id, answer.status, "it tells no name");
+        }
+        Err(trouble) => {
+            return tracing::warn!(
+                issuer = issuer.settings.id,
+                trouble = describe(&trouble),
+                "it tells no name"
+            );
+        }
+    };
+    // A signed answer, or another's, says nothing here.
+    let Ok(Unambiguous(Value::Object(said))) = said else { return };
+    if said.get("sub").and_then(Value::as_str) != Some(&claims.subject) {
+        return;
+    }
+    for (name, value) in said {
+        if ["name", "preferred_username", "email", "email_verified"].contains(&name.as_str()) {
+            claims.others.entry(name).or_insert(value);
+        }
+    }
 }
 
 async fn redeem(issuer: &Issuer, endpoint: Option<&Url>, code: &str, kept: &Flow) -> Result<Value> {
@@ -182,5 +236,5 @@ fn failed(error: Error) -> Error {
     if error.kind == paddock_model::error::Kind::Unavailable {
         return error;
     }
-    Error::unauthenticated("sign_in_failed", "The sign-in did not succeed. Start again.")
+    Error::unauthenticated(FAILED, "The sign-in did not succeed. Start again.")
 }

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::issuers::{Issuer, KeysThen, below, describe};
-use super::jwt::{Claims, Flaw, Policy, Refusal, Unambiguous, Unverified};
 use super::{Identity, invalid};
+use crate::jwt::{Claims, Flaw, Policy, Refusal, Unambiguous, Unverified};
 
 /// How long the API server's word on a token holds.
 pub const REVIEW_HOLDS: Duration = Duration::from_secs(10);

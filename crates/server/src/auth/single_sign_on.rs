@@ -10,8 +10,8 @@ use paddock_model::users::User;
 use paddock_model::{Result, Timestamp};
 
 use super::issuers::{Issuer, KeysThen};
-use super::jwt::{Claims, Policy, Typ, Unverified};
 use super::{Identity, invalid};
+use crate::jwt::{Claims, Policy, Typ, Unverified};
 
 const LONGEST_NAME: usize = 100;
 const LONGEST_EMAIL: usize = 254;

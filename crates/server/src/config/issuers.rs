@@ -7,7 +7,7 @@ use std::time::Duration;
 use toml::Value;
 use url::{Host, Url};
 
-use crate::auth::jwt::{Algorithm, Typ};
+use crate::jwt::{Algorithm, Typ};
 
 /// One issuer, and what is accepted of it.
 #[derive(Debug, Clone, PartialEq, Eq)]

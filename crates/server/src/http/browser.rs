@@ -225,6 +225,11 @@ impl FromRequest<App> for Posted {
         let request = Request::from_parts(parts, body);
         let fields = read_form(request, app).await.map_err(PageFailure::Transport)?;
         let Some(secret) = visitor.secret() else {
+            if visitor.session_secret.is_some() {
+                return Err(foreign_form(
+                    "Your session is over, so nothing was done. Go to the start and sign in again.",
+                ));
+            }
             return Err(foreign_form(
                 "Your browser has not sent our cookie. Allow cookies, and use HTTPS unless the server runs on this machine.",
             ));

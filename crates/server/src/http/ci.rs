@@ -5,9 +5,9 @@ use paddock_api::ci::{
     EmulatorRestoreSpec, JobOutcome, RestoreHit,
 };
 use paddock_api::labels::Labels;
+use paddock_api::snapshots::SnapshotTrust;
 use paddock_model::ci as model;
-
-use super::snapshots::wire_trust;
+use paddock_model::trust::Trust;
 
 pub(super) fn read_restore(spec: EmulatorRestoreSpec) -> model::RestoreSpec {
     model::RestoreSpec {
@@ -112,5 +112,13 @@ pub(super) fn wire_ci(context: &model::JobContext) -> EmulatorCi {
         default_branch: context.default_branch.clone(),
         proved: context.is_proved(),
         trust: wire_trust(context.trust()),
+    }
+}
+
+pub(super) const fn wire_trust(trust: Trust) -> SnapshotTrust {
+    match trust {
+        Trust::Protected => SnapshotTrust::Protected,
+        Trust::Internal => SnapshotTrust::Internal,
+        Trust::Untrusted => SnapshotTrust::Untrusted,
     }
 }

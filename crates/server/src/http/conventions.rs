@@ -41,6 +41,9 @@ use patience::Patience;
 use problem::Failure;
 use request_id::RequestId;
 
+/// Answers with a stream, and not with a document.
+const STREAM: &str = "/api/v1/emulators/{id}/logs";
+
 static RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 /// Limits of a request that hold for every operation.
@@ -71,7 +74,7 @@ pub async fn keep_conventions(State(app): State<App>, mut request: Request, next
     let path = uri.path();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let if_none_match = conditional::IfNoneMatch::of(&request);
-    let streams = route.as_ref().is_some_and(|route| route.as_str() == super::logs::ROUTE);
+    let streams = route.as_ref().is_some_and(|route| route.as_str() == STREAM);
     let acceptable = !path.starts_with("/api/") || accepts_answer(request.headers(), streams);
     let span = tracing::info_span!("request", request_id = %id, trace_id = tracing::field::Empty);
     if let Some(trace) = request_id::trace_id(&request) {

@@ -8,6 +8,8 @@ use http::header::LOCATION;
 use paddock_api::invitations::Invitation;
 use paddock_api::users::UserPath;
 use paddock_engine::invitations::{self, Invited};
+use paddock_model::Error;
+use paddock_model::users::UserId;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -16,7 +18,6 @@ use super::conventions::body::Bare;
 use super::conventions::path::Path;
 use super::conventions::problem::Answer;
 use super::conventions::time::time;
-use super::users::read_id;
 
 pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(create))
@@ -28,7 +29,7 @@ pub fn routes() -> OpenApiRouter<App> {
 #[utoipa::path(post, path = "/users/{id}/invitations", tag = "invitations", params(UserPath), responses((status = 201, body = Invitation, description = "The invitation, told once.")))]
 async fn create(State(app): State<App>, Path(id): Path, Bare(caller): Bare) -> Answer<Response> {
     app.rates.count_costly(&caller.subject)?;
-    let user = read_id(&id)?;
+    let user = UserId::parse(&id).ok_or_else(|| Error::not_found("user"))?;
     let invited = invitations::create(&app.engine, &caller, user).await?;
     let location = format!("/api/v1/users/{user}");
     Ok((StatusCode::CREATED, [(LOCATION, location)], Json(wire(invited))).into_response())

@@ -32,9 +32,6 @@ use super::conventions::time::{moment, time};
 use super::emulators::{read_id, wire_reason, wire_status};
 use crate::auth::Caller;
 
-/// Answers with a stream, and not with a document.
-pub const ROUTE: &str = "/api/v1/emulators/{id}/logs";
-
 static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// How soon a browser that was cut off comes again.

@@ -13,9 +13,15 @@ use paddock_api::sign_in::{
 };
 use paddock_engine::audit::{self, Refusal};
 use paddock_engine::sessions::{self, SignedIn, Tried};
-use paddock_engine::{invitations, passwords};
+use paddock_engine::{invitations, passwords, permissions, tenants};
+use paddock_model::caller::Caller;
+use paddock_model::credentials::{Credential, CredentialKind};
 use paddock_model::error::{Fault, Kind};
+use paddock_model::page::PageRequest;
 use paddock_model::permissions::Object;
+use paddock_model::scopes::Scope;
+use paddock_model::subjects::Subject;
+use paddock_model::tenants::TenantFilter;
 use paddock_model::{Error, Result};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -25,6 +31,9 @@ use super::browser::{Fields, Posted, Visitor, read_query, redirect, redirect_wit
 use super::external_sign_in;
 use super::pages::{Escaped, Page, PageAnswer, STYLE};
 use crate::auth::issuers::Issuer;
+
+/// So many tenants the start page names.
+const MOST_TENANTS: u32 = 10;
 
 /// How sign-in is set up.
 pub struct SignIn {
@@ -65,20 +74,44 @@ pub fn routes() -> OpenApiRouter<App> {
 #[utoipa::path(get, path = "/", tag = "sign_in", responses(
     (status = 200, body = Text, content_type = "text/html", description = "The page."),
     (status = 303, description = "Nobody is signed in.")))]
-async fn home(visitor: Visitor) -> PageAnswer<Response> {
+async fn home(State(app): State<App>, visitor: Visitor) -> PageAnswer<Response> {
     let Some(signed_in) = &visitor.signed_in else { return Ok(redirect("/sign-in")) };
+    let caller = Caller {
+        subject: Subject::from(&signed_in.user),
+        // A session sees what a token of the same sign-in would.
+        credential: Arc::new(Credential::new(CredentialKind::AccessToken)),
+        address: Some(visitor.address),
+        request_id: visitor.actor().request_id.into(),
+        once: None,
+    };
+    let page = PageRequest { limit: MOST_TENANTS, after: None };
+    let tenants = tenants::list(&app.engine, &caller, &TenantFilter::default(), page).await?;
     let mut rows = format!("<dt>Name</dt><dd>{}</dd>", Escaped(&signed_in.user.name));
     for (term, text) in [("Login", signed_in.user.login()), ("E-mail", signed_in.user.email.as_deref())] {
         if let Some(text) = text {
             let _ = write!(rows, "<dt>{term}</dt><dd>{}</dd>", Escaped(text));
         }
     }
+    let id = signed_in.user.id;
+    let _ = write!(rows, "<dt>Account</dt><dd id=\"account\">{id}</dd>");
+    let mut names: Vec<&str> = tenants.items.iter().map(|tenant| tenant.name.as_str()).collect();
+    names.extend(tenants.next.map(|_| "and others"));
+    let next = if !names.is_empty() {
+        let _ = write!(rows, "<dt>Tenants</dt><dd>{}</dd>", Escaped(&names.join(", ")));
+        String::new()
+    } else if permissions::scope(&app.engine, &caller) == Scope::Everything {
+        "<p>There is no tenant yet. Make the first: <code>paddock tenant create acme</code></p>\n".to_owned()
+    } else {
+        format!(
+            "<p>You belong to no tenant yet. Ask an admin of one to let you in by your account: <code>paddock member add --tenant acme --user {id} --role member</code></p>\n"
+        )
+    };
     let password = match signed_in.user.login() {
         Some(_) => "<a class=\"button quiet\" href=\"/account/password\">Change your password</a>",
         None => "",
     };
     let body = format!(
-        "<dl>{rows}</dl>\n{password}\n<form method=\"post\" action=\"/sign-out\">{}<button class=\"quiet\">Sign out</button></form>\n\
+        "<dl>{rows}</dl>\n{next}{password}\n<form method=\"post\" action=\"/sign-out\">{}<button class=\"quiet\">Sign out</button></form>\n\
          <footer>There is no console yet. Use <code>paddock auth login</code>, or the \
          <a href=\"/-/openapi/schema?format=yaml\">API</a>.</footer>",
         visitor.form_field()
@@ -108,6 +141,9 @@ async fn show_sign_in(State(app): State<App>, visitor: Visitor, uri: http::Uri) 
     if let Some(issuer) = app.sign_in.issuer()
         && query.get("local").is_none()
     {
+        if query.get("signed_out").is_some() {
+            return Ok(external_sign_in::signed_out(&visitor, issuer).await);
+        }
         return external_sign_in::begin(&app, &visitor, issuer, return_to, again).await;
     }
     Ok(visitor.show(sign_in_page(&visitor, return_to, "")))
@@ -167,7 +203,8 @@ async fn sign_out(State(app): State<App>, posted: Posted) -> PageAnswer<Response
     if let Some(signed_in) = &posted.visitor.signed_in {
         sessions::delete(&app.engine, posted.visitor.actor(), signed_in).await?;
     }
-    Ok(redirect_with_session("/sign-in", None))
+    let to = app.sign_in.issuer().map_or("/sign-in", |_| "/sign-in?signed_out=1");
+    Ok(redirect_with_session(to, None))
 }
 
 /// The page to change one's password

@@ -10,7 +10,7 @@ use paddock_api::snapshots::{
     AndroidFacts, DiskImage, DiskPool, DiskPoolStatus, DiskPoolThresholds, DiskPools, ListSnapshots,
     MemoryState, OriginKind, PromoteRoot, ReadTree, ScoreFactor, Snapshot, SnapshotConsistency,
     SnapshotMemory, SnapshotNode, SnapshotOrigin, SnapshotPage, SnapshotPath, SnapshotSpec, SnapshotState,
-    SnapshotTree, SnapshotTrust, SourceVolume, VerifiedBoot,
+    SnapshotTree, SourceVolume, VerifiedBoot,
 };
 use paddock_engine::captures::{self, CaptureSpec};
 use paddock_engine::imports::{self, Content, ImportSpec};
@@ -27,7 +27,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::App;
-use super::ci::wire_outcome;
+use super::ci::{wire_outcome, wire_trust};
 use super::conventions::body::{Bare, Perhaps, Submission};
 use super::conventions::conditional::{IfMatch, etag};
 use super::conventions::cursor::Listing;
@@ -332,14 +332,6 @@ fn wire_origin(origin: model::Origin) -> SnapshotOrigin {
         job_id,
         job_status,
         key,
-    }
-}
-
-pub(super) const fn wire_trust(trust: model::Trust) -> SnapshotTrust {
-    match trust {
-        model::Trust::Protected => SnapshotTrust::Protected,
-        model::Trust::Internal => SnapshotTrust::Internal,
-        model::Trust::Untrusted => SnapshotTrust::Untrusted,
     }
 }
 

@@ -87,7 +87,7 @@ async fn update(
     Ok(versioned(Seen { user, in_full: true }).into_response())
 }
 
-pub(super) fn read_id(text: &str) -> Result<UserId> {
+fn read_id(text: &str) -> Result<UserId> {
     UserId::parse(text).ok_or_else(|| Error::not_found("user"))
 }
 

@@ -24,14 +24,13 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
     { client_id: 'public', token_endpoint_auth_method: 'none', grant_types: ['authorization_code', 'refresh_token'], ...redirects },
     // A native client may come back to any port of the loopback address.
     { client_id: 'pages', token_endpoint_auth_method: 'none', application_type: 'native', grant_types: ['authorization_code'],
-      redirect_uris: ['http://127.0.0.1/sign-in/callback'], response_types: ['code'] },
+      redirect_uris: ['http://127.0.0.1/sign-in/callback', 'http://localhost/sign-in/callback'], response_types: ['code'] },
     { client_id: 'secret keeper', client_secret: 'a secret/with signs+', grant_types: ['authorization_code'], ...redirects },
     { client_id: 'machine', client_secret: 'machine', grant_types: ['client_credentials'], redirect_uris: [], response_types: [] },
   ],
   pkce: { required: () => true },
   scopes: ['openid', 'offline_access', 'api'],
   claims: { openid: ['sub'], profile: ['name'], email: ['email', 'email_verified'] },
-  conformIdTokenClaims: false,
   findAccount: (_, id) => ({
     accountId: id,
     claims: () => ({ sub: id, name: `${id} Lovelace`, email: `${id}@example.com`, email_verified: true }),
