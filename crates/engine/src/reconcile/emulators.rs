@@ -5,10 +5,12 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
+use paddock_model::drivers::disk_pools::Volume;
 use paddock_model::drivers::emulator_hosts::Launch;
 use paddock_model::drivers::{DriverError, Retry};
 use paddock_model::emulators::{Emulator, EmulatorId, Reason, Seen, Step, Wanted, address_of};
 use paddock_model::error::Kind;
+use paddock_model::layers::DiskId;
 use paddock_model::snapshots::VerifiedBoot;
 use paddock_model::{Error, Result, Timestamp};
 use paddock_store::{Tx, disks, emulators, snapshots, templates, verifications};
@@ -131,13 +133,14 @@ async fn look(engine: &Engine, devices: &Devices, id: EmulatorId) -> Result<bool
 /// Takes step after step for one emulator, until it has to wait.
 async fn attend(engine: &Engine, devices: &Devices, id: EmulatorId) -> Result<u64> {
     let mut changed = 0;
+    let mut made = None;
     // More steps than any life has between two waits.
     for _ in 0..16 {
         let Some(emulator) = find(engine, id).await? else { return Ok(changed) };
         let now = engine.now();
         let step = emulator.next_step(devices.settings.boot_deadline, devices.watched_since(now), now);
         let waits = matches!(step, Step::Settle | Step::Wait(_) | Step::Finish);
-        match take(engine, devices, &emulator, step).await {
+        match take(engine, devices, &emulator, step, &mut made).await {
             Ok(()) => changed += 1,
             // Somebody changed what is wanted meanwhile: look again.
             Err(Failure::Engine(error)) if error.kind == Kind::Stale => continue,
@@ -177,20 +180,35 @@ impl From<paddock_store::Error> for Failure {
     }
 }
 
-async fn take(engine: &Engine, devices: &Devices, emulator: &Emulator, step: Step) -> Result<(), Failure> {
+/// A disk that was made sure of a moment ago.
+type Made = Option<(DiskId, Volume)>;
+
+async fn take(
+    engine: &Engine,
+    devices: &Devices,
+    emulator: &Emulator,
+    step: Step,
+    made: &mut Made,
+) -> Result<(), Failure> {
     let now = engine.now();
     let unchanged = emulator.clone();
     let after = match step {
         Step::MakeDisk => {
-            make_disk(engine, devices, emulator).await?;
-            Emulator { disk_ready_at: Some(now), ..unchanged }
+            *made = Some((emulator.disk, make_disk(engine, devices, emulator).await?));
+            let made_at = Some(engine.now());
+            // Nothing stands between it and its start, so the intent to start is recorded with it.
+            Emulator { disk_ready_at: made_at, started_at: made_at, ..unchanged }
         }
         Step::Start if emulator.started_at.is_none() => {
             // The intent: from here on a device may run, and the clock of its boot does.
             Emulator { started_at: Some(now), ..unchanged }
         }
         Step::Start => {
-            devices.host.ensure(&launch(engine, devices, emulator).await?).await?;
+            let volume = match made.take() {
+                Some((disk, volume)) if disk == emulator.disk => volume,
+                _ => make_disk(engine, devices, emulator).await?,
+            };
+            devices.host.ensure(&launch(engine, devices, emulator, volume).await?).await?;
             let observed = devices.host.observe(emulator.id).await?;
             unchanged.with_observation(observed.as_ref(), now)
         }
@@ -253,24 +271,25 @@ async fn record(tx: &mut Tx, before: &Emulator, after: Emulator, now: Timestamp)
     update(tx, before, after, now).await.map(drop)
 }
 
-async fn make_disk(
-    engine: &Engine,
-    devices: &Devices,
-    emulator: &Emulator,
-) -> Result<paddock_model::drivers::disk_pools::Volume, Failure> {
+async fn make_disk(engine: &Engine, devices: &Devices, emulator: &Emulator) -> Result<Volume, Failure> {
     let disk = disks::find(&mut engine.store.read().await?, emulator.disk).await?;
     let disk = disk.ok_or_else(|| Error::internal("an emulator's disk is not in the catalogue"))?;
     Ok(devices.pool.ensure_disk(disk.id, disk.layer).await?)
 }
 
-async fn launch(engine: &Engine, devices: &Devices, emulator: &Emulator) -> Result<Launch, Failure> {
+async fn launch(
+    engine: &Engine,
+    devices: &Devices,
+    emulator: &Emulator,
+    volume: Volume,
+) -> Result<Launch, Failure> {
     let slot = emulator.slot.ok_or_else(|| Error::internal("a running emulator has no address"))?;
     Ok(Launch {
         emulator: emulator.id,
         incarnation: emulator.incarnation,
         name: emulator.name.clone(),
         image: emulator.image.clone(),
-        volume: make_disk(engine, devices, emulator).await?,
+        volume,
         identity: emulator.identity.clone(),
         adb_keys: Vec::new(),
         address: address_of(slot),
