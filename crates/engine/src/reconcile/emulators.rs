@@ -14,7 +14,7 @@ use paddock_model::layers::DiskId;
 use paddock_model::snapshots::VerifiedBoot;
 use paddock_model::{Error, Result, Timestamp};
 use paddock_store::{Tx, disks, emulators, snapshots, templates, verifications};
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio_util::sync::CancellationToken;
 
 use super::{Loop, Report, Trouble, delay, logs};
@@ -31,6 +31,8 @@ pub const LOOP: Loop = Loop {
 
 /// Devices that are worked on at the same time.
 const AT_ONCE: usize = 8;
+/// Observations that are recorded at the same time: they share a commit, and nothing is done to a device meanwhile.
+const LOOKS_AT_ONCE: usize = 32;
 const A_RUN: i64 = 500;
 /// Everything is compared as a whole when the process starts, and then this often.
 const COMPARED_EVERY: Duration = Duration::from_secs(600);
@@ -63,9 +65,11 @@ async fn compare(engine: &Engine, devices: &Devices) -> Result<u64, Trouble> {
         let ids = emulators::alive(&mut engine.store.read().await?, after, A_RUN).await?;
         let Some(last) = ids.last() else { break };
         after = Some(*last);
-        for id in ids {
-            there.remove(&id);
-            changed += u64::from(look(engine, devices, id).await?);
+        for id in &ids {
+            there.remove(id);
+        }
+        for (_, looked) in look_at_all(engine, devices, ids).await {
+            changed += u64::from(looked?);
         }
     }
     for id in verifications::emulators(&mut engine.store.read().await?).await? {
@@ -93,9 +97,20 @@ pub(super) async fn follow(engine: Engine, stop: CancellationToken) {
         };
         match change {
             Ok(id) => {
-                if let Err(error) = look(&engine, &devices, id).await {
-                    tracing::warn!(emulator = %id, %error, "what a device does could not be recorded");
-                    forget_comparison(&devices);
+                let mut ids = HashSet::from([id]);
+                // What has been noticed meanwhile goes with it; what does not fit into one go is heard next.
+                while ids.len() < A_RUN as usize {
+                    match changes.try_recv() {
+                        Ok(id) => drop(ids.insert(id)),
+                        Err(TryRecvError::Lagged(_)) => forget_comparison(&devices),
+                        Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+                    }
+                }
+                for (id, looked) in look_at_all(&engine, &devices, ids).await {
+                    if let Err(error) = looked {
+                        tracing::warn!(emulator = %id, %error, "what a device does could not be recorded");
+                        forget_comparison(&devices);
+                    }
                 }
             }
             // Some news was lost: look at everything.
@@ -109,9 +124,23 @@ fn forget_comparison(devices: &Devices) {
     *devices.compared_at.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
+async fn look_at_all(
+    engine: &Engine,
+    devices: &Devices,
+    ids: impl IntoIterator<Item = EmulatorId>,
+) -> Vec<(EmulatorId, Result<bool>)> {
+    let looks = stream::iter(ids).map(|id| async move { (id, look(engine, devices, id).await) });
+    looks.buffer_unordered(LOOKS_AT_ONCE).collect().await
+}
+
 /// Records what is seen of a device now; false when that is known.
 async fn look(engine: &Engine, devices: &Devices, id: EmulatorId) -> Result<bool> {
     let observed = devices.host.observe(id).await.map_err(Error::internal)?;
+    // Most often it is, and whoever only reads keeps no writer waiting.
+    let known = find(engine, id).await?;
+    if known.is_none_or(|known| known.clone().with_observation(observed.as_ref(), engine.now()) == known) {
+        return Ok(false);
+    }
     loop {
         let mut tx = engine.store.begin().await?;
         let Some(emulator) = emulators::find_any_to_change(&mut tx, id).await? else { return Ok(false) };
@@ -119,6 +148,7 @@ async fn look(engine: &Engine, devices: &Devices, id: EmulatorId) -> Result<bool
         if after == emulator {
             return Ok(false);
         }
+        let after = at_rest(devices, after, engine.now());
         match record(&mut tx, &emulator, after, engine.now()).await {
             Ok(()) => {
                 engine.commit(tx).await?;
@@ -210,7 +240,7 @@ async fn take(
             };
             devices.host.ensure(&launch(engine, devices, emulator, volume).await?).await?;
             let observed = devices.host.observe(emulator.id).await?;
-            unchanged.with_observation(observed.as_ref(), now)
+            at_rest(devices, unchanged.with_observation(observed.as_ref(), now), now)
         }
         Step::Stop => {
             devices.host.stop(emulator.id).await?;
@@ -259,6 +289,15 @@ async fn take(
     let mut tx = engine.store.begin().await?;
     record(&mut tx, emulator, after, now).await?;
     Ok(engine.commit(tx).await?)
+}
+
+/// Where there is nothing to do but to wait, that is recorded along with what it waits for.
+fn at_rest(devices: &Devices, emulator: Emulator, now: Timestamp) -> Emulator {
+    match emulator.next_step(devices.settings.boot_deadline, devices.watched_since(now), now) {
+        Step::Wait(until) => Emulator { due_at: until, failures: 0, ..emulator },
+        Step::Settle => Emulator { unsettled: false, failures: 0, ..emulator },
+        _ => emulator,
+    }
 }
 
 /// Records what has become of an emulator. A first boot proves the snapshot that it is a clone of.
