@@ -1,7 +1,6 @@
 //! Emulators and snapshots by the hundred thousand: what one more costs must not feel how many there are.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -16,9 +15,9 @@ const FEW: u64 = 10;
 const MANY: u64 = 100_000;
 /// Requests of a kind in one measurement.
 const REQUESTS: usize = 100;
-/// Emulators are made by as many at once.
-const MAKERS: u64 = 16;
-const PATIENCE: Duration = Duration::from_secs(1800);
+/// So many emulators are asked for by one request, when they are only to be there.
+const TOGETHER: u64 = 100;
+const PATIENCE: Duration = Duration::from_secs(600);
 
 pub fn run(bench: &Bench) -> Result<Vec<Row>> {
     let mut rows = snapshots(bench)?;
@@ -130,24 +129,13 @@ impl Yard {
     fn with_emulators(bench: &Bench, name: &str, count: u64) -> Result<Yard> {
         let yard = Yard::open(bench, name)?;
         let begun = Instant::now();
-        let made = AtomicU64::new(0);
-        std::thread::scope(|scope| {
-            let makers: Vec<_> = (0..MAKERS)
-                .map(|_| {
-                    scope.spawn(|| -> Result<()> {
-                        let mut token = (Instant::now(), yard.paddock.token()?);
-                        while made.fetch_add(1, Ordering::Relaxed) < count {
-                            if token.0.elapsed() > Duration::from_secs(600) {
-                                token = (Instant::now(), yard.paddock.token()?);
-                            }
-                            yard.create(&token.1)?;
-                        }
-                        Ok(())
-                    })
-                })
-                .collect();
-            makers.into_iter().try_for_each(|maker| maker.join().expect("a maker does not panic"))
-        })?;
+        let token = yard.paddock.token()?;
+        let mut left = count;
+        while left > 0 {
+            let some = left.min(TOGETHER);
+            yard.post(&token, &format!(r#","count":{some}"#))?;
+            left -= some;
+        }
         let wanted = begun.elapsed();
         while yard.has_some_on_the_way()? {
             ensure!(begun.elapsed() < PATIENCE, "{count} simulated devices do not come up");
@@ -165,10 +153,14 @@ impl Yard {
     }
 
     fn create(&self, token: &str) -> Result<String> {
-        let body = format!(r#"{{"tenantId":"{}","snapshot":"{}"}}"#, self.tenant, self.snapshot);
-        let made = http::post(self.paddock.address, "/api/v1/emulators", token, &body)?;
-        let made: Value = serde_json::from_str(&made.body)?;
+        let made = self.post(token, "")?;
         Ok(made["id"].as_str().context("an emulator has an id")?.to_owned())
+    }
+
+    fn post(&self, token: &str, more: &str) -> Result<Value> {
+        let body = format!(r#"{{"tenantId":"{}","snapshot":"{}"{more}}}"#, self.tenant, self.snapshot);
+        let made = http::post(self.paddock.address, "/api/v1/emulators", token, &body)?;
+        Ok(serde_json::from_str(&made.body)?)
     }
 
     /// Only until they are wanted: a simulated pool forgets its layers when the server ends, so these never come up.

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::memory::Key;
 use crate::row::{FromRow, Row};
-use crate::select::Select;
+use crate::select::{AT_ONCE, Select};
 use crate::value::Value;
 use crate::{Result, Tx, args};
 
@@ -177,9 +177,13 @@ pub async fn delete(tx: &mut Tx, id: EmulatorId) -> Result<()> {
 
 /// How these stand, as far as it concerns their streams; those that are not there any more are left out.
 pub async fn standings(tx: &mut Tx, ids: &[EmulatorId]) -> Result<Vec<Standing>> {
-    let mut select = Select::new(STANDINGS);
-    select.one_of("id", ids.iter().map(|id| Value::Uuid(id.0)));
-    tx.rows_of(select.all()).await
+    let mut found = Vec::with_capacity(ids.len());
+    for part in ids.chunks(AT_ONCE) {
+        let mut select = Select::new(STANDINGS);
+        select.one_of("id", part.iter().map(|id| Value::Uuid(id.0)));
+        found.extend(tx.rows_of::<Standing>(select.all()).await?);
+    }
+    Ok(found)
 }
 
 /// Says that somebody uses it.

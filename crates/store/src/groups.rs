@@ -7,7 +7,7 @@ use paddock_model::slug::Slug;
 use paddock_model::tenants::TenantId;
 
 use crate::row::{FromRow, Row};
-use crate::select::Select;
+use crate::select::{AT_ONCE, Select};
 use crate::value::Value;
 use crate::{Result, Tx, args};
 
@@ -42,12 +42,14 @@ pub async fn list(tx: &mut Tx, tenant: TenantId, page: PageRequest) -> Result<Pa
 
 /// Those of these ids that there are, in no order.
 pub async fn list_by_ids(tx: &mut Tx, scope: &Scope, ids: &[GroupId]) -> Result<Vec<Group>> {
-    let page =
-        PageRequest::<uuid::Uuid> { limit: u32::try_from(ids.len()).unwrap_or(u32::MAX - 1), after: None };
-    let mut select = Select::new(LIST);
-    select.within(scope, "tenant");
-    select.one_of("id", ids.iter().map(|id| Value::Uuid(id.0)));
-    tx.rows_of(select.page(page, "id")).await
+    let mut found = Vec::with_capacity(ids.len());
+    for part in ids.chunks(AT_ONCE) {
+        let mut select = Select::new(LIST);
+        select.within(scope, "tenant");
+        select.one_of("id", part.iter().map(|id| Value::Uuid(id.0)));
+        found.extend(tx.rows_of(select.all()).await?);
+    }
+    Ok(found)
 }
 
 /// The first few names in a tenant.

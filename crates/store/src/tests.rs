@@ -9,6 +9,7 @@ use paddock_model::Timestamp;
 use paddock_model::ci::{Clue, JobOrigin, Outcome};
 use paddock_model::devices::{DeviceType, Image};
 use paddock_model::emulators::EmulatorId;
+use paddock_model::groups::{Group, GroupId};
 use paddock_model::idempotency_keys::IdempotencyKey;
 use paddock_model::labels::{LabelSelector, Labels};
 use paddock_model::layers::LayerId;
@@ -21,6 +22,7 @@ use paddock_model::snapshots::{Origin, Snapshot, SnapshotState};
 use paddock_model::templates::{TemplateId, TemplateState};
 use paddock_model::tenants::{Tenant, TenantFilter, TenantId, TenantSpec};
 use paddock_model::trust::Trust;
+use paddock_model::users::UserId;
 use uuid::Uuid;
 
 use crate::changes::changed_table;
@@ -31,7 +33,7 @@ use crate::restore_points::{self, Fit};
 use crate::templates::{self, Template};
 use crate::value::Value;
 use crate::{
-    Error, Location, Store, args, audit, idempotency_keys, layers, leases, relations, snapshots, tenants,
+    Error, Location, Store, args, audit, groups, idempotency_keys, layers, leases, relations, snapshots, tenants,
     verifications,
 };
 
@@ -174,6 +176,43 @@ async fn what_is_asked_of_a_hundred_thousand_snapshots_is_answered() {
         assert!(snapshots::parents(&mut tx, &many).await.expect("parents").is_empty());
         let children = snapshots::list_children(&mut tx, &Scope::Everything, &many).await;
         assert!(children.expect("children").is_empty());
+    }
+}
+
+/// A group or a server's streams may name as many, and no statement takes as many values.
+#[tokio::test]
+async fn what_is_asked_of_a_hundred_thousand_ids_is_answered() {
+    let now = Timestamp::UNIX_EPOCH;
+    let known: Vec<Uuid> = [7_u128, 99_998].map(Uuid::from_u128).to_vec();
+    let many: Vec<Uuid> = (0..100_000).rev().map(Uuid::from_u128).collect();
+    for store in Databases::new().await.open().await {
+        let tenant = tenant(1, &[]);
+        insert(&store, &tenant).await.expect("a tenant");
+        let mut tx = store.begin().await.expect("a change");
+        for id in &known {
+            let group = Group {
+                id: GroupId(*id),
+                tenant: tenant.id,
+                name: Slug::parse(&format!("group-{}", id.as_u128())).expect("a name"),
+                display_name: String::new(),
+                created_at: now,
+                updated_at: now,
+                generation: 1,
+            };
+            groups::insert(&mut tx, &group).await.expect("a group");
+        }
+        tx.commit().await.expect("on disk");
+
+        let mut tx = store.read().await.expect("a look");
+        let ids: Vec<GroupId> = many.iter().copied().map(GroupId).collect();
+        let found = groups::list_by_ids(&mut tx, &Scope::Everything, &ids).await.expect("groups");
+        let mut found: Vec<Uuid> = found.iter().map(|group| group.id.0).collect();
+        found.sort();
+        assert_eq!(found, known);
+        let ids: Vec<UserId> = many.iter().copied().map(UserId).collect();
+        assert!(crate::users::list_by_ids(&mut tx, &ids).await.expect("users").is_empty());
+        let ids: Vec<EmulatorId> = many.iter().copied().map(EmulatorId).collect();
+        assert!(crate::emulators::standings(&mut tx, &ids).await.expect("standings").is_empty());
     }
 }
 

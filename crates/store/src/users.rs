@@ -6,10 +6,9 @@ use paddock_model::page::{Page, PageRequest};
 use paddock_model::subjects::Subject;
 use paddock_model::tenants::TenantId;
 use paddock_model::users::{Account, User, UserFilter, UserId};
-use uuid::Uuid;
 
 use crate::row::{FromRow, Row};
-use crate::select::Select;
+use crate::select::{AT_ONCE, Select};
 use crate::value::Value;
 use crate::{Error, Result, Tx, args};
 
@@ -115,10 +114,15 @@ pub async fn list_acquaintances(
     Ok(Page { items, next: ids.next })
 }
 
-/// Those of these ids that there are, in no order.
+/// Those of these ids that there are; newest first if the ids are.
 pub async fn list_by_ids(tx: &mut Tx, ids: &[UserId]) -> Result<Vec<User>> {
-    let page = PageRequest::<Uuid> { limit: u32::try_from(ids.len()).unwrap_or(u32::MAX - 1), after: None };
-    Ok(list(tx, Some(ids), &UserFilter::default(), page).await?.items)
+    let mut found = Vec::with_capacity(ids.len());
+    for part in ids.chunks(AT_ONCE) {
+        let mut select = Select::new(LIST);
+        select.one_of("id", part.iter().map(|id| Value::Uuid(id.0)));
+        found.extend(tx.rows_of(select.newest_first("id")).await?);
+    }
+    Ok(found)
 }
 
 pub async fn find(tx: &mut Tx, id: UserId) -> Result<Option<User>> {

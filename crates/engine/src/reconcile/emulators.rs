@@ -5,14 +5,16 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
+use paddock_model::drivers::disk_pools::Volume;
 use paddock_model::drivers::emulator_hosts::Launch;
 use paddock_model::drivers::{DriverError, Retry};
 use paddock_model::emulators::{Emulator, EmulatorId, Reason, Seen, Step, Wanted, address_of};
 use paddock_model::error::Kind;
+use paddock_model::layers::DiskId;
 use paddock_model::snapshots::VerifiedBoot;
 use paddock_model::{Error, Result, Timestamp};
 use paddock_store::{Tx, disks, emulators, snapshots, templates, verifications};
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio_util::sync::CancellationToken;
 
 use super::{Loop, Report, Trouble, delay, logs};
@@ -29,6 +31,8 @@ pub const LOOP: Loop = Loop {
 
 /// Devices that are worked on at the same time.
 const AT_ONCE: usize = 8;
+/// Observations that are recorded at the same time: they share a commit, and nothing is done to a device meanwhile.
+const LOOKS_AT_ONCE: usize = 32;
 const A_RUN: i64 = 500;
 /// How often it is tried again what a swap needs before the disk before takes over.
 const SWAP_TRIES: i64 = 4;
@@ -63,9 +67,11 @@ async fn compare(engine: &Engine, devices: &Devices) -> Result<u64, Trouble> {
         let ids = emulators::alive(&mut engine.store.read().await?, after, A_RUN).await?;
         let Some(last) = ids.last() else { break };
         after = Some(*last);
-        for id in ids {
-            there.remove(&id);
-            changed += u64::from(look(engine, devices, id).await?);
+        for id in &ids {
+            there.remove(id);
+        }
+        for (_, looked) in look_at_all(engine, devices, ids).await {
+            changed += u64::from(looked?);
         }
     }
     for id in verifications::emulators(&mut engine.store.read().await?).await? {
@@ -93,9 +99,20 @@ pub(super) async fn follow(engine: Engine, stop: CancellationToken) {
         };
         match change {
             Ok(id) => {
-                if let Err(error) = look(&engine, &devices, id).await {
-                    tracing::warn!(emulator = %id, %error, "what a device does could not be recorded");
-                    forget_comparison(&devices);
+                let mut ids = HashSet::from([id]);
+                // What has been noticed meanwhile goes with it; what does not fit into one go is heard next.
+                while ids.len() < A_RUN as usize {
+                    match changes.try_recv() {
+                        Ok(id) => drop(ids.insert(id)),
+                        Err(TryRecvError::Lagged(_)) => forget_comparison(&devices),
+                        Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+                    }
+                }
+                for (id, looked) in look_at_all(&engine, &devices, ids).await {
+                    if let Err(error) = looked {
+                        tracing::warn!(emulator = %id, %error, "what a device does could not be recorded");
+                        forget_comparison(&devices);
+                    }
                 }
             }
             // Some news was lost: look at everything.
@@ -109,9 +126,23 @@ fn forget_comparison(devices: &Devices) {
     *devices.compared_at.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
+async fn look_at_all(
+    engine: &Engine,
+    devices: &Devices,
+    ids: impl IntoIterator<Item = EmulatorId>,
+) -> Vec<(EmulatorId, Result<bool>)> {
+    let looks = stream::iter(ids).map(|id| async move { (id, look(engine, devices, id).await) });
+    looks.buffer_unordered(LOOKS_AT_ONCE).collect().await
+}
+
 /// Records what is seen of a device now; false when that is known.
 async fn look(engine: &Engine, devices: &Devices, id: EmulatorId) -> Result<bool> {
     let observed = devices.host.observe(id).await.map_err(Error::internal)?;
+    // Most often it is, and whoever only reads keeps no writer waiting.
+    let known = find(engine, id).await?;
+    if known.is_none_or(|known| known.clone().with_observation(observed.as_ref(), engine.now()) == known) {
+        return Ok(false);
+    }
     loop {
         let mut tx = engine.store.begin().await?;
         let Some(emulator) = emulators::find_any_to_change(&mut tx, id).await? else { return Ok(false) };
@@ -119,6 +150,7 @@ async fn look(engine: &Engine, devices: &Devices, id: EmulatorId) -> Result<bool
         if after == emulator {
             return Ok(false);
         }
+        let after = at_rest(devices, after, engine.now());
         match record(&mut tx, &emulator, after, engine.now()).await {
             Ok(()) => {
                 engine.commit(tx).await?;
@@ -133,13 +165,14 @@ async fn look(engine: &Engine, devices: &Devices, id: EmulatorId) -> Result<bool
 /// Takes step after step for one emulator, until it has to wait.
 async fn attend(engine: &Engine, devices: &Devices, id: EmulatorId) -> Result<u64> {
     let mut changed = 0;
+    let mut made = None;
     // More steps than any life has between two waits.
     for _ in 0..16 {
         let Some(emulator) = find(engine, id).await? else { return Ok(changed) };
         let now = engine.now();
         let step = emulator.next_step(devices.settings.boot_deadline, devices.watched_since(now), now);
         let waits = matches!(step, Step::Settle | Step::Wait(_) | Step::Finish);
-        match take(engine, devices, &emulator, step).await {
+        match take(engine, devices, &emulator, step, &mut made).await {
             Ok(()) => changed += 1,
             // Somebody changed what is wanted meanwhile: look again.
             Err(Failure::Engine(error)) if error.kind == Kind::Stale => continue,
@@ -179,22 +212,37 @@ impl From<paddock_store::Error> for Failure {
     }
 }
 
-async fn take(engine: &Engine, devices: &Devices, emulator: &Emulator, step: Step) -> Result<(), Failure> {
+/// A disk that was made sure of a moment ago.
+type Made = Option<(DiskId, Volume)>;
+
+async fn take(
+    engine: &Engine,
+    devices: &Devices,
+    emulator: &Emulator,
+    step: Step,
+    made: &mut Made,
+) -> Result<(), Failure> {
     let now = engine.now();
     let unchanged = emulator.clone();
     let after = match step {
         Step::MakeDisk => {
-            make_disk(engine, devices, emulator).await?;
-            Emulator { disk_ready_at: Some(now), ..unchanged }
+            *made = Some((emulator.disk, make_disk(engine, devices, emulator).await?));
+            let made_at = Some(engine.now());
+            // Nothing stands between it and its start, so the intent to start is recorded with it.
+            Emulator { disk_ready_at: made_at, started_at: made_at, ..unchanged }
         }
         Step::Start if emulator.started_at.is_none() => {
             // The intent: from here on a device may run, and the clock of its boot does.
             Emulator { started_at: Some(now), ..unchanged }
         }
         Step::Start => {
-            devices.host.ensure(&launch(engine, devices, emulator).await?).await?;
+            let volume = match made.take() {
+                Some((disk, volume)) if disk == emulator.disk => volume,
+                _ => make_disk(engine, devices, emulator).await?,
+            };
+            devices.host.ensure(&launch(engine, devices, emulator, volume).await?).await?;
             let observed = devices.host.observe(emulator.id).await?;
-            unchanged.with_observation(observed.as_ref(), now)
+            at_rest(devices, unchanged.with_observation(observed.as_ref(), now), now)
         }
         Step::Stop => {
             devices.host.stop(emulator.id).await?;
@@ -245,6 +293,15 @@ async fn take(engine: &Engine, devices: &Devices, emulator: &Emulator, step: Ste
     Ok(engine.commit(tx).await?)
 }
 
+/// Where there is nothing to do but to wait, that is recorded along with what it waits for.
+fn at_rest(devices: &Devices, emulator: Emulator, now: Timestamp) -> Emulator {
+    match emulator.next_step(devices.settings.boot_deadline, devices.watched_since(now), now) {
+        Step::Wait(until) => Emulator { due_at: until, failures: 0, ..emulator },
+        Step::Settle => Emulator { unsettled: false, failures: 0, ..emulator },
+        _ => emulator,
+    }
+}
+
 /// Records what has become of an emulator. A first boot proves the snapshot that it is a clone of.
 async fn record(tx: &mut Tx, before: &Emulator, after: Emulator, now: Timestamp) -> Result<()> {
     let first = after.incarnation == 1 && after.seen == Seen::Ready && before.seen != Seen::Ready;
@@ -255,24 +312,25 @@ async fn record(tx: &mut Tx, before: &Emulator, after: Emulator, now: Timestamp)
     update(tx, before, after, now).await.map(drop)
 }
 
-async fn make_disk(
-    engine: &Engine,
-    devices: &Devices,
-    emulator: &Emulator,
-) -> Result<paddock_model::drivers::disk_pools::Volume, Failure> {
+async fn make_disk(engine: &Engine, devices: &Devices, emulator: &Emulator) -> Result<Volume, Failure> {
     let disk = disks::find(&mut engine.store.read().await?, emulator.disk).await?;
     let disk = disk.ok_or_else(|| Error::internal("an emulator's disk is not in the catalogue"))?;
     Ok(devices.pool.ensure_disk(disk.id, disk.layer).await?)
 }
 
-async fn launch(engine: &Engine, devices: &Devices, emulator: &Emulator) -> Result<Launch, Failure> {
+async fn launch(
+    engine: &Engine,
+    devices: &Devices,
+    emulator: &Emulator,
+    volume: Volume,
+) -> Result<Launch, Failure> {
     let slot = emulator.slot.ok_or_else(|| Error::internal("a running emulator has no address"))?;
     Ok(Launch {
         emulator: emulator.id,
         incarnation: emulator.incarnation,
         name: emulator.name.clone(),
         image: emulator.image.clone(),
-        volume: make_disk(engine, devices, emulator).await?,
+        volume,
         identity: emulator.identity.clone(),
         adb_keys: Vec::new(),
         address: address_of(slot),

@@ -119,7 +119,7 @@ struct Host {
     accelerator: Accelerator,
     templates: Arc<Templates>,
     /// QEMU's version, once it was asked.
-    version: OnceLock<String>,
+    version: Arc<OnceLock<String>>,
     /// Every device of which there is a trace.
     devices: Mutex<HashMap<EmulatorId, Supervised>>,
     /// One verb at a time that changes a device.
@@ -148,13 +148,18 @@ impl QemuHost {
             run,
             accelerator,
             templates,
-            version: OnceLock::new(),
+            version: Arc::default(),
             devices: Mutex::default(),
             turns: Mutex::default(),
             images_turn: Arc::default(),
             changes: broadcast::Sender::new(4096),
         };
         host.adopt().map_err(failed)?;
+        // Asked now: the first device need not wait for the answer.
+        let (version, qemu) = (host.version.clone(), host.settings.qemu_binary.clone());
+        std::thread::spawn(move || {
+            version.get_or_init(|| self::version(&qemu));
+        });
         Ok(QemuHost(Arc::new(host)))
     }
 

@@ -7,8 +7,9 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, pidfd_send_signal, waitid,
@@ -80,11 +81,22 @@ pub fn running_within(within: &Path) -> io::Result<Vec<(i32, Vec<String>)>> {
     Ok(found)
 }
 
+/// By its full name: whoever changes the environment and has the system look for a program pays for a copy of this process.
+fn setsid() -> &'static Path {
+    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let name = Path::new("setsid");
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file());
+        found.unwrap_or_else(|| name.to_owned())
+    })
+}
+
 impl Process {
     /// Starts a program in a session of its own, so that no terminal and no signal to our group reaches it.
     pub fn start(program: &Path, arguments: &[String], folder: &Path, output: &File) -> io::Result<Process> {
         // `setsid` becomes the program itself, with the same pid; to do it here would need unsafe code.
-        let mut child = Command::new("setsid")
+        let mut child = Command::new(setsid())
             .arg(program)
             .args(arguments)
             // Our environment may hold secrets.
