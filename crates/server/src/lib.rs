@@ -8,4 +8,5 @@ pub mod grpc;
 pub mod http;
 pub mod listener;
 pub mod logging;
+mod takeover;
 pub mod wiring;
