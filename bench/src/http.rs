@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Much of what is set up takes seconds where others use the machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Answer {
     pub status: u16,

@@ -85,6 +85,7 @@ fn filled_with_snapshots(bench: &Bench, name: &str, count: u64) -> Result<Paddoc
     let database = Paddock::start(bench, name)?.kill();
     snapshot_rows::fill(&database, count)?;
     let paddock = Paddock::start(bench, name)?;
+    snapshot_rows::settled(&paddock)?;
     check_page(&paddock, SNAPSHOTS_PAGE, FEW_SNAPSHOTS, count)?;
     Ok(paddock)
 }

@@ -1,7 +1,15 @@
 //! Rows as Paddock keeps snapshots, written without Paddock while it is down, to fill it quickly.
 
-use anyhow::{Context, Result};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
 use rusqlite::{Connection, params};
+
+use crate::http;
+use crate::paddock::Paddock;
+
+/// How long retention may take to look at all of them once.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What is derived from one snapshot.
 const CHILDREN: u64 = 10;
@@ -31,6 +39,20 @@ pub fn fill(database: &std::path::Path, count: u64) -> Result<()> {
         insert(&transaction, number, count).context("insert a snapshot; has its table changed?")?;
     }
     Ok(transaction.commit()?)
+}
+
+/// Waits until retention has written down what it thinks of each, which it does once after the start: until then they change under the eyes of whoever reads them.
+/// Returns the tree of all.
+pub fn settled(paddock: &Paddock) -> Result<http::Answer> {
+    let begun = Instant::now();
+    loop {
+        let tree = http::get(paddock.address, "/api/v1/snapshots/tree", &paddock.token()?)?;
+        if !tree.body.contains(r#""retentionScore":null"#) {
+            return Ok(tree);
+        }
+        ensure!(begun.elapsed() < PATIENCE, "retention has not looked at all snapshots within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(500));
+    }
 }
 
 fn insert(connection: &Connection, number: u64, count: u64) -> Result<()> {

@@ -4,13 +4,14 @@
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
+use paddock_model::permissions::tuples::{Holder, Thing, Tuple};
 use serde_json::Value;
 
 use crate::figures::{Figures, Goal, Pairs, Row};
 use crate::nginx::Nginx;
 use crate::paddock::Paddock;
 use crate::wrk::{Load, Requests};
-use crate::{Bench, http, snapshot_rows};
+use crate::{Bench, http, relation_rows, snapshot_rows};
 
 const SNAPSHOTS: u64 = 100_000;
 const CONNECTIONS: u32 = 4;
@@ -18,19 +19,14 @@ const PATH: &str = "/api/v1/snapshots/tree";
 /// A snapshot and the ten that are derived from it, and a server that has no others.
 const BRANCH: &str = "/api/v1/snapshots/tree?root=row-00000000&depth=2";
 const FEW: u64 = 11;
-/// Anything that changes has every tree read anew.
-const CHANGE: &str = "/api/v1/snapshots/row-00000001";
+const CHANGED: &str = "row-00000001";
 /// Changes a round.
 const CHANGES: usize = 20;
 
 pub fn run(bench: &Bench) -> Result<Vec<Row>> {
-    let database = Paddock::start(bench, "tree")?.kill();
-    snapshot_rows::fill(&database, SNAPSHOTS)?;
-    let paddock = Paddock::start(bench, "tree")?;
+    let paddock = filled(bench, "tree", SNAPSHOTS)?;
     let token = paddock.token()?;
-    let begun = Instant::now();
-    let tree = http::get(paddock.address, PATH, &token)?;
-    let first = begun.elapsed().as_secs_f64() * 1e3;
+    let tree = snapshot_rows::settled(&paddock)?;
     let drawn: Value = serde_json::from_str(&tree.body)?;
     let drawn: u64 = drawn["roots"].as_array().into_iter().flatten().map(count).sum();
     ensure!(drawn == SNAPSHOTS, "the tree has {drawn} snapshots");
@@ -54,7 +50,13 @@ pub fn run(bench: &Bench) -> Result<Vec<Row>> {
         let (ours, peer) = (load(paddock.address, PATH)?, load(nginx.address, "/tree.json")?);
         throughput.push(ours.per_second * megabytes, peer.per_second * megabytes);
     }
-    let few = branch_alone(bench)?;
+    change(&paddock, &token, true)?;
+    let begun = Instant::now();
+    http::get(paddock.address, PATH, &token)?;
+    let first = begun.elapsed().as_secs_f64() * 1e3;
+    change(&paddock, &token, false)?;
+    let few = filled(bench, "tree-few", FEW)?;
+    snapshot_rows::settled(&few)?;
     let (mut anew, mut again) = (Pairs::default(), Pairs::default());
     for _ in 0..bench.rounds {
         anew.push(after_a_change(&paddock)?, after_a_change(&few)?);
@@ -101,11 +103,21 @@ pub fn run(bench: &Bench) -> Result<Vec<Row>> {
     ])
 }
 
-/// A server with one branch and nothing else.
-fn branch_alone(bench: &Bench) -> Result<Paddock> {
-    let database = Paddock::start(bench, "tree-few")?.kill();
-    snapshot_rows::fill(&database, FEW)?;
-    Paddock::start(bench, "tree-few")
+/// A server with so many snapshots, one of which its admin may change.
+fn filled(bench: &Bench, name: &str, snapshots: u64) -> Result<Paddock> {
+    let database = Paddock::start(bench, name)?.kill();
+    snapshot_rows::fill(&database, snapshots)?;
+    let system = Holder::One(Thing::new("system", "paddock"));
+    let tuple = Tuple { object: Thing::new("snapshot", CHANGED), relation: "system".into(), holder: system };
+    relation_rows::give(&database, std::iter::once(tuple))?;
+    Paddock::start(bench, name)
+}
+
+/// Anything that changes has every tree read anew.
+fn change(paddock: &Paddock, token: &str, promote: bool) -> Result<()> {
+    let (act, body) = if promote { ("promote-root", r#"{"force":true}"#) } else { ("demote-root", "{}") };
+    http::post(paddock.address, &format!("/api/v1/snapshots/{CHANGED}/{act}"), token, body)?;
+    Ok(())
 }
 
 /// The median time of a branch that was not read since the last change, in microseconds.
@@ -113,9 +125,7 @@ fn after_a_change(paddock: &Paddock) -> Result<f64> {
     let token = paddock.token()?;
     let mut times = Vec::with_capacity(CHANGES);
     for number in 0..CHANGES {
-        let change = if number % 2 == 0 { "promote-root" } else { "demote-root" };
-        let body = if number % 2 == 0 { r#"{"force":true}"# } else { "{}" };
-        http::post(paddock.address, &format!("{CHANGE}/{change}"), &token, body)?;
+        change(paddock, &token, number % 2 == 0)?;
         let begun = Instant::now();
         let branch = http::get(paddock.address, BRANCH, &token)?;
         times.push(begun.elapsed().as_secs_f64() * 1e6);

@@ -358,7 +358,8 @@ impl Reader {
             let from = self.place.from;
             let batch = match self.feed.recent(from) {
                 Some(batch) => batch,
-                None => match self.feed.older(self.place).await.map_err(unreadable)? {
+                // Most readers wait for what is new, and keep no room for this.
+                None => match Box::pin(self.feed.older(self.place)).await.map_err(unreadable)? {
                     Some(batch) => batch,
                     None => return Ok(None),
                 },

@@ -9,4 +9,5 @@ pub mod http;
 mod jwt;
 pub mod listener;
 pub mod logging;
+mod takeover;
 pub mod wiring;

@@ -19,7 +19,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -28,6 +28,7 @@ use tower::ServiceExt;
 use crate::config::Config;
 use crate::http::Surface;
 use crate::http::conventions::peer::Peer;
+use crate::takeover::{self, Connection, Takeover};
 
 /// That there is no place left is not told more often.
 const FULL_AGAIN: Duration = Duration::from_secs(60);
@@ -128,19 +129,17 @@ pub async fn serve(
             );
         }
         let accepted = async {
-            let place = places.clone().acquire_owned().await;
-            (place, listener.accept().await)
+            let place = places.clone().acquire_owned().await.map_err(std::io::Error::other)?;
+            let (stream, peer) = listener.accept().await?;
+            std::io::Result::Ok((stream, peer, place))
         };
         tokio::select! {
-            (place, accepted) = accepted => match accepted {
-                Ok((stream, peer)) => {
+            accepted = accepted => match accepted {
+                Ok((stream, peer, place)) => {
                     // Leaves this thread's reactor; the other's takes it up.
                     let Ok(stream) = stream.into_std() else { continue };
-                    let connection = connection(stream, peer, surface.clone(), settings.clone(), graceful.watcher());
-                    threads.next().spawn(async move {
-                        connection.await;
-                        drop(place);
-                    });
+                    let (surface, settings) = (surface.clone(), settings.clone());
+                    threads.next().spawn(connection(stream, peer, place, surface, settings, graceful.watcher()));
                 }
                 // Out of file descriptors, most likely: the next ones may be luckier.
                 Err(error) => {
@@ -160,6 +159,7 @@ pub async fn serve(
 async fn connection(
     stream: std::net::TcpStream,
     peer: SocketAddr,
+    place: OwnedSemaphorePermit,
     surface: Surface,
     settings: Settings,
     watcher: Watcher,
@@ -170,11 +170,13 @@ async fn connection(
     if let Err(error) = notice_silence(&stream, settings.stall_time) {
         tracing::debug!(%error, %peer, "the system will not notice when a client falls silent");
     }
+    let stream = Connection::new(stream, place);
     let Some(acceptor) = settings.tls.clone() else {
-        return http(stream, peer, surface, settings, watcher).await;
+        let takeover = stream.takeover();
+        return http(stream, Some(takeover), peer, surface, settings, watcher).await;
     };
     match tokio::time::timeout(settings.header_time, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => http(stream, peer, surface, settings, watcher).await,
+        Ok(Ok(stream)) => http(stream, None, peer, surface, settings, watcher).await,
         Ok(Err(error)) => tracing::debug!(%error, %peer, "no TLS handshake"),
         Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
     }
@@ -192,6 +194,7 @@ fn notice_silence(stream: &TcpStream, stall_time: Duration) -> rustix::io::Resul
 
 async fn http(
     stream: impl AsyncRead + AsyncWrite + Send + 'static,
+    takeover: Option<Takeover>,
     peer: SocketAddr,
     surface: Surface,
     settings: Settings,
@@ -201,10 +204,16 @@ async fn http(
     stream.set_write_timeout(Some(settings.stall_time));
     let heard = Arc::new(AtomicBool::new(false));
     let hears = heard.clone();
+    let offered = takeover.clone();
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         hears.store(true, Ordering::Relaxed);
         let mut request = request.map(axum::body::Body::new);
         request.extensions_mut().insert(Peer(peer));
+        if let Some(takeover) = &offered
+            && takeover::is_possible(&request)
+        {
+            request.extensions_mut().insert(takeover.clone());
+        }
         surface.clone().oneshot(request)
     });
     let mut builder = Builder::new(TokioExecutor::new());
@@ -230,7 +239,7 @@ async fn http(
         }
     };
     tokio::select! {
-        ended = watcher.watch(connection) => if let Err(error) = ended {
+        ended = watcher.watch(connection) => if let Err(error) = ended && !takeover.is_some_and(|takeover| takeover.is_granted()) {
             tracing::debug!(%error, %peer, "a connection ended early");
         },
         () = silence => tracing::debug!(%peer, "a connection without a request is closed"),

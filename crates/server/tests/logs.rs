@@ -13,7 +13,7 @@ use daemon::{Daemon, client};
 use paddock_engine::reconcile::LOOPS;
 use serde_json::{Value, json};
 use sse::{Event, Reader};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use world::{BOTH, On, World};
 
@@ -269,6 +269,54 @@ async fn a_stream_shows_that_it_is_there_and_ends_with_the_right_and_the_credent
     }
 }
 
+#[tokio::test]
+async fn a_log_reads_the_same_over_every_version_of_http() {
+    let world = World::with(On::Sqlite, &["--devices-simulated-log-rate", "100"], LOOPS).await;
+    let acme = world.tenant("acme").await;
+    let id = world.emulator(&world.token, &acme).await;
+    let mut reader = open(&world, &id, "", None).await;
+    take(&world, &mut reader, 30).await;
+    world.call("DELETE", &format!("/api/v1/emulators/{id}"), None).await.expect(202);
+    take(&world, &mut reader, usize::MAX).await;
+    let log = world.url(&path(&id, ""));
+    let read = async |client: reqwest::Client| {
+        let answer = client.get(&log).bearer_auth(&world.token).send().await.expect("an answer");
+        assert_eq!(answer.headers()["content-type"], "text/event-stream");
+        let last = answer.headers().get("connection").is_some_and(|value| value == "close");
+        (last, answer.text().await.expect("a log"))
+    };
+
+    let (last, text) = read(reqwest::Client::new()).await;
+    assert!(last, "whoever follows has the connection for itself");
+    assert!(
+        text.starts_with("retry: 1000\n\n") && text.ends_with("data: {\"reason\":\"terminated\"}\n\n"),
+        "{text}"
+    );
+
+    let second = reqwest::Client::builder().http2_prior_knowledge().build().expect("a client");
+    assert_eq!(read(second).await, (false, text.clone()));
+
+    let ask = |version: &str, query: &str| {
+        let (path, token) = (path(&id, query), &world.token);
+        format!("GET {path} HTTP/{version}\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n")
+    };
+    let mut oldest = TcpStream::connect(world.server.address).await.expect("a connection");
+    oldest.write_all(ask("1.0", "").as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    oldest.read_to_string(&mut answer).await.expect("an answer");
+    assert_eq!(answer.split_once("\r\n\r\n").map(|(_, body)| body), Some(text.as_str()));
+
+    // Who does not follow may ask for more, and a head alone has no body to wait for.
+    let mut kept = TcpStream::connect(world.server.address).await.expect("a connection");
+    let questions = [ask("1.1", "?follow=false"), ask("1.1", "").replacen("GET", "HEAD", 1), ask("1.1", "")];
+    kept.write_all(questions.concat().as_bytes()).await.expect("sent");
+    let mut answers = String::new();
+    kept.read_to_string(&mut answers).await.expect("answers");
+    assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 3, "{answers}");
+    assert_eq!(answers.matches("\"reason\":\"complete\"").count(), 0, "it is over, whoever asks: {answers}");
+    assert_eq!(answers.matches("\"reason\":\"terminated\"").count(), 2, "{answers}");
+}
+
 /// A daemon with simulated devices that talk.
 struct Yard {
     daemon: Daemon,
@@ -410,6 +458,67 @@ async fn a_thousand_readers_that_do_not_read_harm_nobody_and_are_cut_off() {
     let last = good.last.map(|last| last - 100);
     let mut again = Reader::open(&address, &yard.token, &log, last).await;
     assert_eq!(again.next().await.and_then(|event| event.id()), last.map(|last| last + 1));
+}
+
+/// From now on no packet reaches this socket, so none is answered: as if its machine had lost its network.
+fn vanish(stream: &TcpStream) {
+    // BPF_RET | BPF_K: take nothing of whatever comes.
+    let nothing = socket2::SockFilter::new(0x06, 0, 0, 0);
+    socket2::SockRef::from(stream).attach_filter(&[nothing]).expect("a filter");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_vanishes_without_a_word_is_cut_off_whether_anything_is_said_or_not() {
+    for rate in ["0", "50"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let flags = ["--devices-simulated-log-rate", rate, "--limits-stall-seconds", "3"];
+        let yard = Yard::open(folder.path(), &flags);
+        let id = yard.emulator().await;
+        let follow =
+            async || Reader::open(&yard.daemon.address, &yard.token, &path(&id, "?tail=0"), None).await;
+        let (mut stays, vanishes) = (follow().await, follow().await);
+        let reading = tokio::spawn(async move { while stays.next().await.is_some() {} });
+        assert!((open_streams(&yard).await - 2.0).abs() < 0.1);
+
+        vanish(&vanishes.stream);
+
+        let since = Instant::now();
+        while open_streams(&yard).await > 1.0 {
+            assert!(since.elapsed() < Duration::from_secs(10), "it is still served, {rate} lines a second");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        assert!(
+            (open_streams(&yard).await - 1.0).abs() < 0.1 && !reading.is_finished(),
+            "who is there stays"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_follows_keeps_its_place_among_the_connections_whatever_it_says_until_it_leaves() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut yard =
+        Yard::open(folder.path(), &["--limits-connections", "2", "--devices-simulated-log-rate", "50"]);
+    let id = yard.emulator().await;
+    // Whatever it has kept open for the next question is closed.
+    yard.http = client();
+    let follow = async || Reader::open(&yard.daemon.address, &yard.token, &path(&id, "?tail=0"), None).await;
+    let (mut first, second) = (follow().await, follow().await);
+    let mut third = TcpStream::connect(&yard.daemon.address).await.expect("a connection");
+    third.write_all(b"GET /-/alivez HTTP/1.1\r\nHost: us\r\n\r\n").await.expect("sent");
+    let mut answer = [0; 1024];
+    let early = tokio::time::timeout(Duration::from_secs(1), third.read(&mut answer)).await;
+    assert!(early.is_err(), "there is no place for it");
+
+    let noise = vec![b'x'; 100_000];
+    first.stream.write_all(&noise).await.expect("dropped at the other end");
+    for _ in 0..100 {
+        assert!(first.next().await.is_some(), "nobody answers what is said here, or minds it");
+    }
+    drop(second);
+    let length = third.read(&mut answer).await.expect("an answer");
+    assert!(answer[..length].starts_with(b"HTTP/1.1 200"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,7 @@
 //! The two ends of a bridge: each is read by one direction and written to by the other, and may be a plain socket.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -12,11 +12,12 @@ use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto::upgrade::downcast;
 use paddock_model::drivers::emulator_hosts::ByteStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio_io_timeout::TimeoutStream;
 
+use crate::takeover;
+
 /// What the listener makes of a connection without TLS.
-type Connection = TokioIo<Pin<Box<TimeoutStream<TcpStream>>>>;
+type Connection = TokioIo<Pin<Box<TimeoutStream<takeover::Connection>>>>;
 
 /// A client's side, as an upgrade leaves it.
 pub fn of_client(upgraded: Upgraded) -> Box<dyn ByteStream> {
@@ -32,7 +33,7 @@ pub fn of_client(upgraded: Upgraded) -> Box<dyn ByteStream> {
 
 /// A connection without TLS, and what came on it before the upgrade was done.
 struct Plain {
-    connection: Pin<Box<TimeoutStream<TcpStream>>>,
+    connection: Pin<Box<TimeoutStream<takeover::Connection>>>,
     early: Bytes,
 }
 
@@ -71,7 +72,7 @@ impl AsyncWrite for Plain {
 
 impl ByteStream for Plain {
     fn socket(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.connection.as_ref().get_ref().get_ref().as_fd())
+        self.connection.as_ref().get_ref().get_ref().socket()
     }
 }
 

@@ -4,12 +4,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
 use futures_util::stream;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName};
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use paddock_api::emulators::EmulatorPath;
 use paddock_api::logs::{
     EndEvent, GapEvent, LogEnd, LogEvent, LogLevel, LogSource, LogStreamEvent, ReadLogs, StatusEvent,
@@ -31,6 +31,7 @@ use super::conventions::query::Query;
 use super::conventions::time::{moment, time};
 use super::emulators::{read_id, wire_reason, wire_status};
 use crate::auth::Caller;
+use crate::takeover::{Chunk, Taken, Takeover};
 
 static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
@@ -65,6 +66,7 @@ async fn logs(
     Caller(caller): Caller,
     Path(id): Path,
     Query(query): Query<ReadLogs>,
+    takeover: Option<Extension<Takeover>>,
     headers: HeaderMap,
 ) -> Answer<Response> {
     let request = Request {
@@ -82,13 +84,23 @@ async fn logs(
     let every = app.logs.heartbeat;
     let timer = after(&clock, every);
     let events = Events { reader, stream, clock, every, timer, stage: Stage::Opening };
-    let body = Body::from_stream(stream::unfold(events, async |mut events| {
-        let bytes = events.next().await?;
-        Some((Ok::<_, std::convert::Infallible>(bytes), events))
-    }));
+    let mut answer = match takeover {
+        // Nothing else comes over this connection.
+        Some(Extension(takeover)) if request.follow => {
+            let body = takeover.body(|taken| drop(tokio::spawn(events.tell(taken))));
+            ([(CONNECTION, "close")], body).into_response()
+        }
+        _ => Body::from_stream(stream::unfold(events, async |mut events| {
+            let chunk = events.next().await?;
+            Some((Ok::<_, std::convert::Infallible>(chunk.content()), events))
+        }))
+        .into_response(),
+    };
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     // Proxies that gather answers would keep the events back.
-    Ok(([(CONTENT_TYPE, "text/event-stream"), (HeaderName::from_static("x-accel-buffering"), "no")], body)
-        .into_response())
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    Ok(answer)
 }
 
 fn offset(id: Option<i64>) -> Option<Offset> {
@@ -137,12 +149,27 @@ enum Stage {
 }
 
 impl Events {
+    /// Writes to a connection that is its own, until one side has enough.
+    async fn tell(mut self, taken: Taken) {
+        loop {
+            let chunk = tokio::select! {
+                biased;
+                () = taken.gone() => return,
+                chunk = self.next() => chunk,
+            };
+            let Some(chunk) = chunk else { return taken.end().await };
+            if taken.write(&chunk).await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// Nothing at the end.
-    async fn next(&mut self) -> Option<Bytes> {
+    async fn next(&mut self) -> Option<Chunk> {
         match self.stage {
             Stage::Opening => {
                 self.stage = Stage::Open;
-                return Some(Bytes::from_static(OPENING.as_bytes()));
+                return Some(said(OPENING));
             }
             Stage::Open | Stage::Rest => {}
             Stage::Over => return None,
@@ -159,13 +186,11 @@ impl Events {
                     end => return Some(self.end(wire_end(end))),
                 },
                 next = self.reader.next() => return Some(match next {
-                    Ok(Next::Batch(batch)) => batch.encoded(|batch| encode(batch.records())),
+                    Ok(Next::Batch(batch)) => Chunk::again(batch.encoded(|batch| encode(batch.records()).framed())),
                     Ok(Next::Records(records)) => encode(&records),
                     Ok(Next::Gap { dropped, last }) => {
                         let gap = GapEvent { dropped: Some(dropped), source: None, dropped_bytes: None, incarnation: None };
-                        let mut text = Vec::new();
-                        event(&mut text, Some(last), "gap", &gap);
-                        text.into()
+                        Chunk::of(|text| event(text, Some(last), "gap", &gap))
                     }
                     Ok(Next::End(End::Terminated)) => self.end(LogEnd::Terminated),
                     Ok(Next::End(End::Complete)) => self.end(LogEnd::Complete),
@@ -179,32 +204,34 @@ impl Events {
                         return Some(self.end(LogEnd::DeviceGone));
                     }
                     self.timer = after(&self.clock, self.every);
-                    return Some(Bytes::from_static(HEARTBEAT.as_bytes()));
+                    return Some(said(HEARTBEAT));
                 }
             }
         }
     }
 
-    fn end(&mut self, reason: LogEnd) -> Bytes {
+    fn end(&mut self, reason: LogEnd) -> Chunk {
         self.stage = Stage::Over;
-        let mut text = Vec::new();
-        event(&mut text, None, "end", &EndEvent { reason });
-        text.into()
+        Chunk::of(|text| event(text, None, "end", &EndEvent { reason }))
     }
 }
 
-fn encode(records: &[(Offset, Record)]) -> Bytes {
-    let mut text = Vec::new();
-    for (id, record) in records {
-        let id = *id;
-        match wire(record) {
-            LogStreamEvent::Log(log) => event(&mut text, Some(id), "log", &log),
-            LogStreamEvent::Status(status) => event(&mut text, Some(id), "status", &status),
-            LogStreamEvent::Gap(gap) => event(&mut text, Some(id), "gap", &gap),
-            LogStreamEvent::End(end) => event(&mut text, Some(id), "end", &end),
+fn said(words: &str) -> Chunk {
+    Chunk::of(|text| text.extend_from_slice(words.as_bytes()))
+}
+
+fn encode(records: &[(Offset, Record)]) -> Chunk {
+    Chunk::of(|text| {
+        for (id, record) in records {
+            let id = Some(*id);
+            match wire(record) {
+                LogStreamEvent::Log(log) => event(text, id, "log", &log),
+                LogStreamEvent::Status(status) => event(text, id, "status", &status),
+                LogStreamEvent::Gap(gap) => event(text, id, "gap", &gap),
+                LogStreamEvent::End(end) => event(text, id, "end", &end),
+            }
         }
-    }
-    text.into()
+    })
 }
 
 /// JSON has no line breaks, so one line of data holds all of it.
@@ -293,5 +320,20 @@ const fn read_level(level: LogLevel) -> Level {
         LogLevel::Warn => Level::Warn,
         LogLevel::Error => Level::Error,
         LogLevel::Fatal => Level::Fatal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn room<F: Future>(_: &impl FnOnce(Events, Taken) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn who_only_follows_takes_little_room() {
+        let follower = room(&Events::tell);
+        assert!(follower <= 1024, "{follower} bytes");
     }
 }
