@@ -301,6 +301,38 @@ async fn a_backup_that_was_tampered_with_is_refused_and_says_so() {
     );
 }
 
+#[tokio::test]
+async fn a_restore_ends_when_its_snapshot_is_deleted_and_reads_no_more() {
+    let (world, acme, _, snapshot) = furnished(On::Sqlite, &[]).await;
+    let backup = back_up(&world, &acme, json!({ "snapshot": snapshot })).await;
+    // Whoever opens a pipe waits until somebody writes to it, so the restore stands where it reads what the backup is.
+    let location = backup["location"].as_str().expect("a place");
+    let bytes = std::fs::read(location).expect("the backup");
+    std::fs::remove_file(location).expect("moved away");
+    assert!(Command::new("mkfifo").arg(location).status().expect("mkfifo").success());
+    let body = json!({ "backup": name(&backup), "name": "unwanted" });
+    let made = world.call("POST", RESTORES, Some(body)).await.expect(202).json();
+    let path = format!("{RESTORES}/{}", name(&made));
+    world.until_phase(&path, "running").await;
+
+    world.call("DELETE", &format!("{SNAPSHOTS}/unwanted"), None).await.expect(202);
+    world.until_snapshot("unwanted", "gone").await;
+    // Long enough for the loop to look after it some times.
+    for _ in 0..20 {
+        world.clock.advance(Duration::from_secs(1));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let pipe = location.to_owned();
+    tokio::task::spawn_blocking(move || std::fs::write(pipe, bytes))
+        .await
+        .expect("a thread")
+        .expect("written");
+
+    let failed = world.until_phase(&path, "failed").await;
+    assert_eq!(failed["error"]["code"], "snapshot_gone", "{failed}");
+    assert_eq!(failed["progress"]["bytesDone"], 0, "nothing of it was read any more: {failed}");
+}
+
 async fn until(yard: &Yard<'_>, path: &str, member: &str, wanted: &str) -> Value {
     let started = Instant::now();
     loop {

@@ -222,7 +222,7 @@ impl BackupRepositories for ResticRepositories {
         });
         match bytes.await {
             Ok(bytes) => {
-                let content = Arriving { pieces: arriving, piece: Vec::new(), at: 0, left: bytes };
+                let content = Arriving { pieces: arriving, piece: Arc::default(), at: 0, left: bytes };
                 Ok(Fetched { bytes, content: Box::new(content), failure })
             }
             Err(_) => {
@@ -276,8 +276,8 @@ impl BackupRepositories for ResticRepositories {
 
 /// Pieces of a disk, as they come, as one stream.
 struct Arriving {
-    pieces: mpsc::Receiver<io::Result<Vec<u8>>>,
-    piece: Vec<u8>,
+    pieces: mpsc::Receiver<io::Result<Arc<Vec<u8>>>>,
+    piece: Arc<Vec<u8>>,
     at: usize,
     /// Of the disk. Where the stream ends before it, whoever made it has ended before it, too.
     left: u64,

@@ -17,7 +17,7 @@ use paddock_model::drivers::{DriverError, DriverResult, Retry};
 use paddock_model::layers::LayerId;
 use paddock_model::restores::{Restore, RestoreId, RestorePhase};
 use paddock_model::snapshots::SnapshotState;
-use paddock_model::{Error, Result};
+use paddock_model::{Error, Result, Timestamp};
 use paddock_store::backups::Prune;
 use paddock_store::layers::LayerState;
 use paddock_store::{Tx, backups, layers, relations, restores, snapshots, vehicle_states};
@@ -171,7 +171,8 @@ async fn begin(engine: &Engine, devices: &Arc<Devices>, vault: &Arc<Vault>, back
         _ => {
             let message =
                 "What it was to be of is not there: the capture was given up, or the bytes are in doubt.";
-            return fail(engine, &backup, JobError::new("source_missing", message)).await;
+            let after = failed(&backup, now, JobError::new("source_missing", message));
+            return record(engine, &backup, &after).await;
         }
     }
     let vehicle = vehicle_states::find(&mut engine.store.read().await?, backup.layer).await?;
@@ -193,7 +194,7 @@ async fn begin(engine: &Engine, devices: &Arc<Devices>, vault: &Arc<Vault>, back
     tokio::spawn(async move {
         let outcome = store(&engine, &devices, &vault, &running, progress.clone()).await;
         vault.jobs().remove(&running.id.0);
-        if let Err(error) = finish(&engine, &vault, &running, outcome, &progress).await {
+        if let Err(error) = finish(&engine, &vault, running.id, outcome, &progress).await {
             tracing::warn!(backup = %running.id, %error, "what became of a backup could not be recorded; it is done again");
         }
     });
@@ -236,23 +237,20 @@ async fn lineage(tx: &mut Tx, layer: LayerId) -> Result<Vec<LayerId>> {
     Ok(lineage)
 }
 
+/// In one step with the look at what it was: whoever writes down meanwhile how far it has come, what became of it is not lost.
 async fn finish(
     engine: &Engine,
     vault: &Vault,
-    before: &Backup,
+    id: BackupId,
     outcome: DriverResult<StoredBackup>,
     progress: &Progress,
 ) -> Result<()> {
     let now = engine.now();
-    let Some(backup) = backups::find_any(&mut engine.store.read().await?, before.id).await? else {
-        return Ok(());
-    };
-    if backup.phase != BackupPhase::Running {
-        // It is not wanted any more; the loop goes on with that.
-        let after = changed(&backup, now, |after| after.due_at = now);
-        return record(engine, &backup, &after).await.map(drop);
-    }
+    let mut tx = engine.store.begin().await?;
+    let Some(backup) = backups::find_any_to_change(&mut tx, id).await? else { return Ok(()) };
     let after = match outcome {
+        // It is not wanted any more; the loop goes on with that.
+        _ if backup.phase != BackupPhase::Running => changed(&backup, now, |after| after.due_at = now),
         Ok(stored) => changed(&backup, now, |after| {
             after.phase = BackupPhase::Completed;
             after.holds_layer = false;
@@ -272,7 +270,7 @@ async fn finish(
         }
         Err(error) if error.retry == Retry::Never || backup.failures >= TRIES => {
             tracing::error!(backup = %backup.id, %error, "a backup has failed");
-            return fail(engine, &backup, JobError::new(error.code, error.message)).await.map(drop);
+            failed(&backup, now, JobError::new(error.code, error.message))
         }
         Err(error) => {
             tracing::warn!(backup = %backup.id, %error, "a backup is held up");
@@ -281,21 +279,22 @@ async fn finish(
             changed(&backup, now, |after| (after.failures, after.due_at) = (failures, now + pause))
         }
     };
-    record(engine, &backup, &after).await.map(drop)
+    backups::update(&mut tx, &backup, &after).await?;
+    engine.commit(tx).await?;
+    Ok(())
 }
 
 fn is_interruption(error: &DriverError) -> bool {
     matches!(error.code, "cancelled" | "repository_busy")
 }
 
-async fn fail(engine: &Engine, backup: &Backup, error: JobError) -> Result<bool> {
-    let after = changed(backup, engine.now(), |after| {
+fn failed(backup: &Backup, now: Timestamp, error: JobError) -> Backup {
+    changed(backup, now, |after| {
         after.phase = BackupPhase::Failed;
         after.holds_layer = false;
         after.completed_at = Some(after.updated_at);
         after.error = Some(error);
-    });
-    record(engine, backup, &after).await
+    })
 }
 
 /// First the repository forgets it, then we do; what it took is pruned afterwards.
@@ -371,7 +370,14 @@ async fn attend_restore(
     restore: Restore,
 ) -> Result<bool> {
     let now = engine.now();
-    if vault.jobs().contains_key(&restore.id.0) {
+    let running = vault.jobs().get(&restore.id.0).cloned();
+    if let Some(job) = running {
+        let layer = layers::find(&mut engine.store.read().await?, restore.layer).await?;
+        if layer.is_none_or(|layer| layer.state != LayerState::Uploading) {
+            // Its snapshot was deleted, or all of it is there.
+            job.progress.cancel();
+            return Ok(false);
+        }
         let (done, total) = look_after(engine, vault, restore.id.0);
         let after = wanted_restores::changed(&restore, now, |after| {
             (after.bytes_done, after.due_at) = (done, now + LOOKED_AT);
@@ -477,28 +483,33 @@ async fn finish_restore(
 ) -> Result<()> {
     let now = engine.now();
     let Some(restore) = restores::find_any(&mut engine.store.read().await?, id).await? else { return Ok(()) };
-    let after = match outcome {
-        Ok(digest) => {
-            let mut tx = engine.store.begin().await?;
-            let awaited = layers::restored(&mut tx, restore.layer, &digest).await?;
-            engine.commit(tx).await?;
-            if !awaited && let Err(error) = devices.pool.discard(restore.layer).await {
-                tracing::warn!(layer = %restore.layer, %error, "what was restored in vain is still in the pool");
-            }
-            wanted_restores::changed(&restore, now, |after| {
-                (after.bytes_done, after.due_at) = (after.bytes_total, now);
-            })
+    if let Ok(digest) = &outcome {
+        let mut tx = engine.store.begin().await?;
+        let awaited = layers::restored(&mut tx, restore.layer, digest).await?;
+        engine.commit(tx).await?;
+        if !awaited && let Err(error) = devices.pool.discard(restore.layer).await {
+            tracing::warn!(layer = %restore.layer, %error, "what was restored in vain is still in the pool");
         }
+    }
+    // To try again would fill the pool again, and halt devices.
+    let is_final = |error: &DriverError| {
+        error.retry == Retry::Never || error.code == "no_space" || restore.failures >= TRIES
+    };
+    let outcome = match outcome {
+        Err(error) if !is_interruption(&error) && is_final(&error) => {
+            tracing::error!(%restore.id, %error, "a restore has failed");
+            return fail_restore(engine, &restore, JobError::new(error.code, error.message)).await.map(drop);
+        }
+        outcome => outcome,
+    };
+    let mut tx = engine.store.begin().await?;
+    let Some(restore) = restores::find_any_to_change(&mut tx, id).await? else { return Ok(()) };
+    let after = match outcome {
+        Ok(_) => wanted_restores::changed(&restore, now, |after| {
+            (after.bytes_done, after.due_at) = (after.bytes_total, now);
+        }),
         Err(error) if is_interruption(&error) => {
             wanted_restores::changed(&restore, now, |after| after.due_at = now + INTERRUPTED)
-        }
-        // To try again would fill the pool again, and halt devices.
-        Err(error)
-            if error.retry == Retry::Never || error.code == "no_space" || restore.failures >= TRIES =>
-        {
-            tracing::error!(%restore.id, %error, "a restore has failed");
-            let error = JobError::new(error.code, error.message);
-            return fail_restore(engine, &restore, error).await.map(drop);
         }
         Err(error) => {
             tracing::warn!(%restore.id, %error, "a restore is held up");
@@ -509,23 +520,24 @@ async fn finish_restore(
             })
         }
     };
-    record_restore(engine, &restore, &after).await.map(drop)
+    restores::update(&mut tx, &restore, &after).await?;
+    engine.commit(tx).await?;
+    Ok(())
 }
 
 /// The snapshot says why it never came to be.
 async fn fail_restore(engine: &Engine, restore: &Restore, error: JobError) -> Result<bool> {
-    let after = wanted_restores::changed(restore, engine.now(), |after| {
-        after.phase = RestorePhase::Failed;
-        after.completed_at = Some(after.updated_at);
-        after.error = Some(error.clone());
-    });
     let mut tx = engine.store.begin().await?;
     // Rows in the order in which everyone takes them: the snapshot's first.
     let snapshot = snapshots::find_any_to_change(&mut tx, &restore.snapshot).await?;
     let current = restores::find_any_to_change(&mut tx, restore.id).await?;
-    if current.is_none_or(|current| current.generation != restore.generation) {
-        return Ok(false);
-    }
+    let under_way = |current: &Restore| matches!(current.phase, RestorePhase::Queued | RestorePhase::Running);
+    let Some(restore) = current.filter(under_way) else { return Ok(false) };
+    let after = wanted_restores::changed(&restore, engine.now(), |after| {
+        after.phase = RestorePhase::Failed;
+        after.completed_at = Some(after.updated_at);
+        after.error = Some(error.clone());
+    });
     if let Some(snapshot) = snapshot
         .filter(|snapshot| snapshot.layer == restore.layer && snapshot.state == SnapshotState::Creating)
     {
@@ -533,7 +545,7 @@ async fn fail_restore(engine: &Engine, restore: &Restore, error: JobError) -> Re
         let fault = Some(("restore_failed", error.message.as_str()));
         settle(engine, &mut tx, &snapshot, SnapshotState::Faulted, fault).await?;
     }
-    restores::update(&mut tx, restore, &after).await?;
+    restores::update(&mut tx, &restore, &after).await?;
     engine.commit(tx).await?;
     Ok(true)
 }

@@ -85,30 +85,45 @@ impl Key {
         Ok(Key(*CipherKey::from_slice(&bytes)))
     }
 
-    /// Nonce, sealed bytes, tag.
     pub fn seal(&self, plain: &[u8]) -> DriverResult<Vec<u8>> {
-        let nonce: [u8; NONCE] = random()?;
         let mut sealed = Vec::with_capacity(plain.len() + OVERHEAD);
-        sealed.extend_from_slice(&nonce);
-        sealed.extend_from_slice(plain);
+        self.seal_onto(&mut sealed, plain)?;
+        Ok(sealed)
+    }
+
+    /// Adds nonce, sealed bytes, tag.
+    pub fn seal_onto(&self, others: &mut Vec<u8>, plain: &[u8]) -> DriverResult<()> {
+        let nonce: [u8; NONCE] = random()?;
+        others.extend_from_slice(&nonce);
+        let at = others.len();
+        others.extend_from_slice(plain);
         let tag = Aes256CtrPoly1305Aes::new(&self.0).encrypt_in_place_detached(
             GenericArray::from_slice(&nonce),
             &[],
-            &mut sealed[NONCE..],
+            &mut others[at..],
         );
         let tag = tag.map_err(|_| DriverError::new(Retry::Never, "internal", "nothing can be sealed"))?;
-        sealed.extend_from_slice(&tag);
-        Ok(sealed)
+        others.extend_from_slice(&tag);
+        Ok(())
     }
 
     /// None if it was not sealed with this key, or is not what was sealed.
     pub fn open(&self, sealed: &[u8]) -> Option<Vec<u8>> {
-        let (nonce, rest) = sealed.split_at_checked(NONCE)?;
-        let (sealed, tag) = rest.split_at_checked(rest.len().checked_sub(TAG)?)?;
-        let mut plain = sealed.to_vec();
+        let mut plain = Vec::new();
+        self.open_into(&mut plain, sealed).then_some(plain)
+    }
+
+    /// Puts what was sealed in the place of what is there; false if it was not sealed with this key, or is not what was sealed.
+    #[must_use]
+    pub fn open_into(&self, plain: &mut Vec<u8>, sealed: &[u8]) -> bool {
+        plain.clear();
+        let Some((nonce, rest)) = sealed.split_at_checked(NONCE) else { return false };
+        let Some((sealed, tag)) = rest.len().checked_sub(TAG).and_then(|at| rest.split_at_checked(at)) else {
+            return false;
+        };
+        plain.extend_from_slice(sealed);
         let (nonce, tag) = (GenericArray::from_slice(nonce), GenericArray::from_slice(tag));
-        Aes256CtrPoly1305Aes::new(&self.0).decrypt_in_place_detached(nonce, &[], &mut plain, tag).ok()?;
-        Some(plain)
+        Aes256CtrPoly1305Aes::new(&self.0).decrypt_in_place_detached(nonce, &[], plain, tag).is_ok()
     }
 
     /// A file that gives this key to whoever has the password.

@@ -33,7 +33,8 @@ pub use self::writing::Writing;
 
 /// A multiple of the clusters of all layers, small enough that a small change costs little.
 pub const PIECE: usize = 256 << 10;
-const LEVEL: i32 = 3;
+/// A higher one makes little less of a disk, and takes longer.
+const LEVEL: i32 = 1;
 /// What a compressed file, such as an index, begins with.
 const COMPRESSED_FILE: u8 = 2;
 /// Irreducible, as restic wants it to be. It cuts files at their content, which we do not do.
@@ -166,13 +167,15 @@ fn read_file(objects: &dyn Objects, key: &Key, name: &str) -> DriverResult<Vec<u
 impl Repository {
     /// Opens a repository, and makes one where there is none.
     pub fn open(objects: Arc<dyn Objects>, password: &str) -> DriverResult<Repository> {
-        match objects.get("config") {
-            Ok(_) => {}
+        let made = match objects.get("config") {
+            Ok(_) => None,
             Err(error) if error.code == "object_missing" => make(&*objects, password)?,
             Err(error) => return Err(error),
-        }
-        let config = objects.get("config")?;
-        let key = unlock(&*objects, &config, password)?;
+        };
+        let key = match made {
+            Some(key) => key,
+            None => unlock(&*objects, &objects.get("config")?, password)?,
+        };
         let repository = Repository { objects, key, index: Mutex::default(), seen: Mutex::default() };
         repository.load_index()?;
         Ok(repository)
@@ -304,21 +307,13 @@ impl Repository {
     fn blob(&self, kind: Kind, id: Id) -> DriverResult<Vec<u8>> {
         let place = self.place(kind, id).ok_or_else(|| lost(id))?;
         let range = u64::from(place.offset)..u64::from(place.offset) + u64::from(place.length);
-        self.unseal(id, place.uncompressed, &self.objects.get_range(&pack::object(place.pack), range)?)
+        let sealed = self.objects.get_range(&pack::object(place.pack), range)?;
+        self.opener()?.open(id, place.uncompressed, &sealed)
     }
 
-    fn unseal(&self, id: Id, uncompressed: u32, sealed: &[u8]) -> DriverResult<Vec<u8>> {
-        let what = || format!("blob {id}");
-        let plain = self.key.open(sealed).ok_or_else(|| damaged(&what()))?;
-        let plain = match uncompressed {
-            0 => plain,
-            length => zstd::bulk::decompress(&plain, usize::try_from(length).unwrap_or_default())
-                .map_err(|error| unreadable(&what(), error))?,
-        };
-        if Id::of(&plain) != id {
-            return Err(damaged(&what()));
-        }
-        Ok(plain)
+    fn opener(&self) -> DriverResult<Opener<'_>> {
+        let decompressor = zstd::bulk::Decompressor::new().map_err(|error| unreadable("a blob", error))?;
+        Ok(Opener { key: &self.key, decompressor, sealed: Vec::new() })
     }
 
     /// The pieces of a backup's disk in their order, and how large it is.
@@ -333,6 +328,34 @@ impl Repository {
     }
 }
 
+/// Opens blob after blob, each held against its name.
+struct Opener<'a> {
+    key: &'a Key,
+    decompressor: zstd::bulk::Decompressor<'static>,
+    /// Room for one before it is unpacked.
+    sealed: Vec<u8>,
+}
+
+impl Opener<'_> {
+    fn open(&mut self, id: Id, uncompressed: u32, sealed: &[u8]) -> DriverResult<Vec<u8>> {
+        let what = || format!("blob {id}");
+        if !self.key.open_into(&mut self.sealed, sealed) {
+            return Err(damaged(&what()));
+        }
+        let plain = match uncompressed {
+            0 => std::mem::take(&mut self.sealed),
+            length => self
+                .decompressor
+                .decompress(&self.sealed, usize::try_from(length).unwrap_or_default())
+                .map_err(|error| unreadable(&what(), error))?,
+        };
+        if Id::of(&plain) != id {
+            return Err(damaged(&what()));
+        }
+        Ok(plain)
+    }
+}
+
 fn lost(id: Id) -> DriverError {
     DriverError::new(Retry::Never, "object_missing", format!("blob {id} is in no pack of the repository"))
 }
@@ -344,7 +367,8 @@ fn checksum(pieces: &[Id], bytes: u64) -> String {
     format!("sha256-256k:{}", Id::of(&text))
 }
 
-fn make(objects: &dyn Objects, password: &str) -> DriverResult<()> {
+/// None if somebody else was quicker.
+fn make(objects: &dyn Objects, password: &str) -> DriverResult<Option<Key>> {
     // Of somebody who was killed before there was a repository: a key that opens nothing would be in the way.
     for (name, _) in objects.list("keys")? {
         objects.remove(&name)?;
@@ -361,8 +385,9 @@ fn make(objects: &dyn Objects, password: &str) -> DriverResult<()> {
     let config = key.seal(&serde_json::to_vec(&config).unwrap_or_default())?;
     if !objects.put_new("config", config)? {
         objects.remove(&name)?;
+        return Ok(None);
     }
-    Ok(())
+    Ok(Some(key))
 }
 
 fn unlock(objects: &dyn Objects, config: &[u8], password: &str) -> DriverResult<Key> {

@@ -100,13 +100,6 @@ const fn entry_bytes(uncompressed: u32) -> usize {
     if uncompressed == 0 { 1 + 4 + 32 } else { 1 + 4 + 4 + 32 }
 }
 
-/// A blob as it is stored.
-pub struct SealedBlob {
-    pub id: Id,
-    pub bytes: Vec<u8>,
-    pub uncompressed: u32,
-}
-
 /// A pack that is being filled.
 pub struct Packer {
     kind: Kind,
@@ -119,12 +112,31 @@ impl Packer {
         Packer { kind, bytes: Vec::new(), blobs: Vec::new() }
     }
 
-    pub fn add(&mut self, blob: &SealedBlob) {
-        let offset = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
-        let length = u32::try_from(blob.bytes.len()).unwrap_or(u32::MAX);
-        let uncompressed = blob.uncompressed;
-        self.blobs.push(PackedBlob { id: blob.id, kind: self.kind, offset, length, uncompressed });
-        self.bytes.extend_from_slice(&blob.bytes);
+    /// A blob that is sealed already.
+    pub fn add(&mut self, id: Id, sealed: &[u8], uncompressed: u32) {
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(sealed);
+        self.list(id, at, uncompressed);
+    }
+
+    pub fn seal(&mut self, key: &Key, id: Id, plain: &[u8], uncompressed: u32) -> DriverResult<()> {
+        let at = self.bytes.len();
+        key.seal_onto(&mut self.bytes, plain)?;
+        self.list(id, at, uncompressed);
+        Ok(())
+    }
+
+    fn list(&mut self, id: Id, at: usize, uncompressed: u32) {
+        let (offset, length) = (short(at), short(self.bytes.len() - at));
+        self.blobs.push(PackedBlob { id, kind: self.kind, offset, length, uncompressed });
+    }
+
+    /// All that is in another of the same kind.
+    pub fn absorb(&mut self, other: Packer) {
+        let at = short(self.bytes.len());
+        self.bytes.extend_from_slice(&other.bytes);
+        self.blobs
+            .extend(other.blobs.into_iter().map(|blob| PackedBlob { offset: blob.offset + at, ..blob }));
     }
 
     pub fn is_full(&self) -> bool {
@@ -147,10 +159,16 @@ impl Packer {
             }
             header.extend_from_slice(&blob.id.0);
         }
-        let header = key.seal(&header)?;
-        bytes.extend_from_slice(&header);
-        bytes.extend_from_slice(&u32::try_from(header.len()).unwrap_or(u32::MAX).to_le_bytes());
+        let at = bytes.len();
+        key.seal_onto(&mut bytes, &header)?;
+        let length = short(bytes.len() - at);
+        bytes.extend_from_slice(&length.to_le_bytes());
         let id = Id::of(&bytes);
         Ok(Some((bytes, IndexedPack { id, blobs })))
     }
+}
+
+/// A pack is far smaller than what this can say.
+fn short(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use paddock_model::drivers::DriverResult;
 
-use super::pack::{Id, IndexedPack, Kind, Packer, SealedBlob};
+use super::pack::{Id, IndexedPack, Kind, Packer};
 use super::{Repository, Tree, unreadable};
 
 /// A pack is left alone while this much of it is needed.
@@ -120,6 +120,7 @@ impl Repository {
             Ok(())
         };
         let mut cache: HashMap<Id, Vec<u8>> = HashMap::new();
+        let mut opener = self.opener()?;
         for pack in packs {
             for blob in pack.blobs.iter().filter(|blob| blob.kind == kind) {
                 let key = (kind == Kind::Tree, blob.id);
@@ -133,15 +134,11 @@ impl Repository {
                 let (from, to) = (blob.offset as usize, blob.offset as usize + blob.length as usize);
                 let bytes = cache.get(&pack.id).and_then(|bytes| bytes.get(from..to)).unwrap_or_default();
                 // What is damaged is not carried on as if it were whole.
-                if let Err(error) = self.unseal(blob.id, blob.uncompressed, bytes) {
+                if let Err(error) = opener.open(blob.id, blob.uncompressed, bytes) {
                     tracing::error!(blob = %blob.id, %error, repository = self.objects.location(), "a piece of a backup is damaged");
                     continue;
                 }
-                packer.add(&SealedBlob {
-                    id: blob.id,
-                    bytes: bytes.to_vec(),
-                    uncompressed: blob.uncompressed,
-                });
+                packer.add(blob.id, bytes, blob.uncompressed);
                 if packer.is_full() {
                     finish(&mut packer)?;
                 }

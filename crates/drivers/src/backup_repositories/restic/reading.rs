@@ -1,16 +1,17 @@
 //! Reads a disk back: every piece is held against its name, and all of them against the checksum.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use paddock_model::drivers::backup_repositories::Progress;
 use paddock_model::drivers::{DriverError, DriverResult, Retry};
 
 use super::pack::{Id, Kind};
-use super::{PIECE, Place, Repository, checksum, lost};
+use super::{Opener, PIECE, Place, Repository, checksum, lost};
 
-/// As much is fetched and unpacked at once.
-const WINDOW: usize = 64;
+/// Pieces that one thread fetches and unpacks before it looks for more.
+const WINDOW: usize = 32;
 /// To read a little in vain is cheaper than to ask once more.
 const GAP: u32 = 64 << 10;
 const AT_ONCE: usize = 4;
@@ -21,8 +22,8 @@ pub struct Reading<'a> {
     pub bytes: u64,
 }
 
-/// A piece and its bytes.
-type Piece = (Id, Vec<u8>);
+/// Many are the same, above all those of zeros.
+pub type Piece = Arc<Vec<u8>>;
 
 /// Blobs of one pack that lie near to each other.
 struct Stretch {
@@ -31,6 +32,9 @@ struct Stretch {
     end: u32,
     blobs: Vec<(Id, Place)>,
 }
+
+/// Pieces that somebody is to fetch, and where they are waited for.
+type Job<'a> = (&'a [Id], Sender<DriverResult<Vec<Piece>>>);
 
 impl<'a> Reading<'a> {
     /// Refused if it is not what was recorded, or not all there.
@@ -49,83 +53,88 @@ impl<'a> Reading<'a> {
         Ok(Reading { repository, pieces, bytes })
     }
 
-    /// Gives piece after piece; false from whoever takes them ends it.
-    pub fn read(&self, progress: &Progress, mut take: impl FnMut(Vec<u8>) -> bool) -> DriverResult<()> {
+    /// Gives piece after piece; false from whoever takes them ends it. While they are taken, the next ones are fetched.
+    pub fn read(&self, progress: &Progress, mut take: impl FnMut(Piece) -> bool) -> DriverResult<()> {
         progress.expect(self.bytes);
-        let mut given = 0u64;
-        for window in self.pieces.chunks(WINDOW) {
-            progress.go_on()?;
-            let blobs = self.fetch(window)?;
-            for piece in window {
-                let bytes = blobs.get(piece).ok_or_else(|| lost(*piece))?;
-                let last = self.bytes - given <= PIECE as u64;
-                if bytes.len() != PIECE && !(last && bytes.len() as u64 == self.bytes - given) {
-                    return Err(DriverError::new(
-                        Retry::Never,
-                        "object_damaged",
-                        "a piece has another size than the disk needs",
-                    ));
-                }
-                given += bytes.len() as u64;
-                progress.advance(bytes.len() as u64);
-                if !take(bytes.clone()) {
-                    return Ok(());
-                }
+        let zeros = Arc::new(vec![0; PIECE]);
+        let zeros = (Id::of(&zeros), zeros);
+        let (jobs, waiting) = channel::<Job<'_>>();
+        let waiting = Mutex::new(waiting);
+        std::thread::scope(|scope| {
+            // Let go with the last of what is done here, whatever ends it.
+            let jobs = jobs;
+            for _ in 0..AT_ONCE.min(self.pieces.len().div_ceil(WINDOW)) {
+                scope.spawn(|| {
+                    let mut opener = self.repository.opener();
+                    loop {
+                        let job = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                        let Ok((window, done)) = job else { return };
+                        let fetched = match &mut opener {
+                            Ok(opener) => self.fetch(window, &zeros, opener),
+                            Err(_) => Err(broken()),
+                        };
+                        let _ = done.send(fetched);
+                    }
+                });
             }
-        }
-        Ok(())
-    }
-
-    fn fetch(&self, window: &[Id]) -> DriverResult<HashMap<Id, Vec<u8>>> {
-        let stretches = self.stretches(window)?;
-        let next = Mutex::new(stretches.iter());
-        let found: Vec<DriverResult<Vec<Piece>>> = std::thread::scope(|scope| {
-            let worker = || {
-                let mut found = Vec::new();
-                loop {
-                    let Some(stretch) = next.lock().unwrap_or_else(PoisonError::into_inner).next() else {
-                        return Ok(found);
-                    };
-                    let range = u64::from(stretch.start)..u64::from(stretch.end);
-                    let bytes =
-                        self.repository.objects.get_range(&super::pack::object(stretch.pack), range)?;
-                    for (id, place) in &stretch.blobs {
-                        let at = (place.offset - stretch.start) as usize;
-                        let sealed = bytes.get(at..at + place.length as usize).ok_or_else(|| lost(*id))?;
-                        found.push((*id, self.repository.unseal(*id, place.uncompressed, sealed)?));
+            let mut windows = self.pieces.chunks(WINDOW).map(|window| {
+                let (done, fetched) = channel();
+                let _ = jobs.send((window, done));
+                fetched
+            });
+            let mut ahead: VecDeque<_> = windows.by_ref().take(AT_ONCE).collect();
+            let mut given = 0u64;
+            while let Some(fetched) = ahead.pop_front() {
+                progress.go_on()?;
+                let fetched = fetched.recv().unwrap_or_else(|_| Err(broken()))?;
+                ahead.extend(windows.next());
+                for piece in fetched {
+                    let length = piece.len() as u64;
+                    let left = self.bytes - given;
+                    if length != left.min(PIECE as u64) {
+                        let message = "a piece has another size than the disk needs";
+                        return Err(DriverError::new(Retry::Never, "object_damaged", message));
+                    }
+                    given += length;
+                    progress.advance(length);
+                    if !take(piece) {
+                        return Ok(());
                     }
                 }
-            };
-            let workers: Vec<_> = (0..AT_ONCE.min(stretches.len())).map(|_| scope.spawn(worker)).collect();
-            let broken = || DriverError::new(Retry::Soon, "internal", "the work was broken off");
-            workers.into_iter().map(|worker| worker.join().unwrap_or_else(|_| Err(broken()))).collect()
-        });
-        let mut blobs = HashMap::new();
-        for some in found {
-            blobs.extend(some?);
-        }
-        Ok(blobs)
+            }
+            Ok(())
+        })
     }
 
-    /// Where the blobs of a window are, so that what lies together is fetched together.
-    fn stretches(&self, window: &[Id]) -> DriverResult<Vec<Stretch>> {
-        let mut wanted: Vec<Id> = window.to_vec();
+    /// The pieces of a window in their order.
+    fn fetch(&self, window: &[Id], zeros: &(Id, Piece), opener: &mut Opener<'_>) -> DriverResult<Vec<Piece>> {
+        let mut found = HashMap::from([zeros.clone()]);
+        for stretch in self.stretches(window, zeros.0)? {
+            let range = u64::from(stretch.start)..u64::from(stretch.end);
+            let bytes = self.repository.objects.get_range(&super::pack::object(stretch.pack), range)?;
+            for (id, place) in &stretch.blobs {
+                let at = (place.offset - stretch.start) as usize;
+                let sealed = bytes.get(at..at + place.length as usize).ok_or_else(|| lost(*id))?;
+                found.insert(*id, Arc::new(opener.open(*id, place.uncompressed, sealed)?));
+            }
+        }
+        window.iter().map(|id| found.get(id).cloned().ok_or_else(|| lost(*id))).collect()
+    }
+
+    /// Where the blobs of a window are, so that what lies together is fetched together. What zeros are is known.
+    fn stretches(&self, window: &[Id], zeros: Id) -> DriverResult<Vec<Stretch>> {
+        let mut wanted: Vec<Id> = window.iter().filter(|id| **id != zeros).copied().collect();
         wanted.sort_unstable();
         wanted.dedup();
         let place =
             |id: Id| self.repository.place(Kind::Data, id).map(|place| (id, place)).ok_or_else(|| lost(id));
         let mut places = wanted.into_iter().map(place).collect::<DriverResult<Vec<(Id, Place)>>>()?;
         places.sort_by_key(|(_, place)| (place.pack, place.offset));
-        let most = u32::try_from(window.len().div_ceil(AT_ONCE) * PIECE).unwrap_or(u32::MAX);
         let mut stretches: Vec<Stretch> = Vec::new();
         for (id, place) in places {
             let end = place.offset.saturating_add(place.length);
             match stretches.last_mut() {
-                Some(last)
-                    if last.pack == place.pack
-                        && place.offset <= last.end.saturating_add(GAP)
-                        && end - last.start <= most =>
-                {
+                Some(last) if last.pack == place.pack && place.offset <= last.end.saturating_add(GAP) => {
                     last.end = last.end.max(end);
                     last.blobs.push((id, place));
                 }
@@ -139,4 +148,8 @@ impl<'a> Reading<'a> {
         }
         Ok(stretches)
     }
+}
+
+fn broken() -> DriverError {
+    DriverError::new(Retry::Soon, "internal", "the work was broken off")
 }

@@ -163,7 +163,7 @@ fn store(repository: &Repository, name: &str, bytes: &[u8]) -> DriverResult<Stor
 fn restore(repository: &Repository, stored: &StoredBackup) -> DriverResult<Vec<u8>> {
     let mut bytes = Vec::new();
     Reading::open(repository, &stored.id, &stored.checksum)?.read(&Progress::default(), |piece| {
-        bytes.extend(piece);
+        bytes.extend_from_slice(&piece);
         true
     })?;
     Ok(bytes)

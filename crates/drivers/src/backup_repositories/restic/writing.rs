@@ -2,72 +2,95 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
 use paddock_model::drivers::backup_repositories::{BackupOrder, Progress, StoredBackup};
 use paddock_model::drivers::disk_pools::DiskContent;
 use paddock_model::drivers::{DriverError, DriverResult, Retry};
 
-use super::pack::{Id, IndexedPack, Kind, Packer, SealedBlob};
+use super::crypto::Key;
+use super::pack::{Id, IndexedPack, Kind, Packer};
 use super::{ABOUT, DISK, LEVEL, Node, PIECE, Repository, SnapshotFile, Tree, checksum, seal_file};
 
 /// After so many packs an index is written, so that a kill costs no more than those.
 const PACKS_AN_INDEX: usize = 32;
-/// Pieces that wait for somebody to compress them, and sealed ones that wait for their pack.
+/// Pieces that wait for somebody to compress them.
 const WAITING: usize = 32;
 /// Not worth the trouble to anybody who reads it.
 const SMALL_GAIN: usize = 16;
+/// Each fills a pack of its own.
+const MOST_WORKERS: usize = 6;
 
 pub struct Writing<'a> {
     repository: &'a Repository,
     /// What this backup has stored, or is about to.
     claimed: Mutex<HashSet<Id>>,
-}
-
-/// Everything that is sent away, by one thread.
-struct Shipment<'a> {
-    repository: &'a Repository,
-    data: Packer,
-    trees: Packer,
     /// Packs that no index names yet.
-    shipped: Vec<IndexedPack>,
-    bytes: u64,
+    shipped: Mutex<Vec<IndexedPack>>,
+    bytes: AtomicU64,
 }
 
-impl Shipment<'_> {
-    fn add(&mut self, kind: Kind, blob: &SealedBlob) -> DriverResult<()> {
-        let packer = if kind == Kind::Tree { &mut self.trees } else { &mut self.data };
-        packer.add(blob);
-        if packer.is_full() { self.ship(kind) } else { Ok(()) }
+/// What one thread compresses with, and where it puts what is sealed.
+struct Press {
+    compressor: zstd::bulk::Compressor<'static>,
+    compressed: Vec<u8>,
+    packer: Packer,
+}
+
+impl Press {
+    fn new(kind: Kind) -> DriverResult<Press> {
+        let compressor = zstd::bulk::Compressor::new(LEVEL).map_err(incompressible)?;
+        Ok(Press { compressor, compressed: Vec::new(), packer: Packer::new(kind) })
     }
 
-    fn ship(&mut self, kind: Kind) -> DriverResult<()> {
-        let packer = if kind == Kind::Tree { &mut self.trees } else { &mut self.data };
+    fn add(&mut self, key: &Key, id: Id, plain: &[u8]) -> DriverResult<()> {
+        self.compressed.clear();
+        self.compressed.reserve(zstd::zstd_safe::compress_bound(plain.len()));
+        self.compressor.compress_to_buffer(plain, &mut self.compressed).map_err(incompressible)?;
+        if self.compressed.len() + SMALL_GAIN < plain.len() {
+            let uncompressed = u32::try_from(plain.len()).unwrap_or(u32::MAX);
+            self.packer.seal(key, id, &self.compressed, uncompressed)
+        } else {
+            self.packer.seal(key, id, plain, 0)
+        }
+    }
+}
+
+fn incompressible(error: std::io::Error) -> DriverError {
+    DriverError::new(Retry::Soon, "internal", "nothing can be compressed").with_cause(error)
+}
+
+impl<'a> Writing<'a> {
+    pub fn new(repository: &'a Repository) -> Writing<'a> {
+        Writing { repository, claimed: Mutex::default(), shipped: Mutex::default(), bytes: AtomicU64::new(0) }
+    }
+
+    /// What is in a pack goes on its way.
+    fn ship(&self, packer: &mut Packer) -> DriverResult<()> {
         let Some((bytes, pack)) = packer.finish(&self.repository.key)? else { return Ok(()) };
-        self.bytes += bytes.len() as u64;
+        let length = bytes.len() as u64;
         self.repository.objects.put(&super::pack::object(pack.id), bytes)?;
-        self.shipped.push(pack);
-        if self.shipped.len() >= PACKS_AN_INDEX { self.record() } else { Ok(()) }
+        self.bytes.fetch_add(length, Ordering::Relaxed);
+        let mut shipped = lock(&self.shipped);
+        shipped.push(pack);
+        let many = shipped.len() >= PACKS_AN_INDEX;
+        drop(shipped);
+        if many { self.record() } else { Ok(()) }
     }
 
     /// From now on others may rely on what was shipped.
-    fn record(&mut self) -> DriverResult<()> {
-        if self.shipped.is_empty() {
+    fn record(&self) -> DriverResult<()> {
+        let packs = std::mem::take(&mut *lock(&self.shipped));
+        if packs.is_empty() {
             return Ok(());
         }
-        let packs = std::mem::take(&mut self.shipped);
         let name = self.repository.write_index(packs.clone())?;
         let mut index = self.repository.index();
         index.names.insert(name);
         packs.iter().for_each(|pack| index.add(pack));
         Ok(())
-    }
-}
-
-impl<'a> Writing<'a> {
-    pub fn new(repository: &'a Repository) -> Writing<'a> {
-        Writing { repository, claimed: Mutex::default() }
     }
 
     /// Stores the disk, or finds what was stored under this name before.
@@ -90,21 +113,15 @@ impl<'a> Writing<'a> {
         let bytes = content.bytes();
         let (mut pieces, parent, to_read) = self.plan(order, &mut *content)?;
         progress.expect(to_read.iter().map(|number| length(*number, bytes) as u64).sum());
-        let mut shipment = Shipment {
-            repository: self.repository,
-            data: Packer::new(Kind::Data),
-            trees: Packer::new(Kind::Tree),
-            shipped: Vec::new(),
-            bytes: 0,
-        };
-        let sent = self.send(&mut shipment, &mut *content, &to_read, &mut pieces, progress);
+        let mut data = Press::new(Kind::Data)?;
+        let sent = self.send(&mut data.packer, &mut *content, &to_read, &mut pieces, progress);
         // Whatever became of it, what is there need not be sent again.
-        let recorded = shipment.ship(Kind::Data).and_then(|()| shipment.record());
+        let recorded = self.ship(&mut data.packer).and_then(|()| self.record());
         sent.and(recorded)?;
         let about = serde_json::to_vec_pretty(&order.about).unwrap_or_default();
         let about_piece = Id::of(&about);
-        if let Some(blob) = self.sealed(Kind::Data, about_piece, &about)? {
-            shipment.add(Kind::Data, &blob)?;
+        if self.claim(Kind::Data, about_piece) {
+            data.add(&self.repository.key, about_piece, &about)?;
         }
         let time = order.at.to_string();
         let node = |name: &str, size: usize, content: Vec<Id>| Node {
@@ -129,12 +146,13 @@ impl<'a> Writing<'a> {
         let mut tree = serde_json::to_vec(&tree).unwrap_or_default();
         tree.push(b'\n');
         let tree_id = Id::of(&tree);
-        if let Some(blob) = self.sealed(Kind::Tree, tree_id, &tree)? {
-            shipment.add(Kind::Tree, &blob)?;
+        let mut trees = Press::new(Kind::Tree)?;
+        if self.claim(Kind::Tree, tree_id) {
+            trees.add(&self.repository.key, tree_id, &tree)?;
         }
-        shipment.ship(Kind::Data)?;
-        shipment.ship(Kind::Tree)?;
-        shipment.record()?;
+        self.ship(&mut data.packer)?;
+        self.ship(&mut trees.packer)?;
+        self.record()?;
         progress.go_on()?;
         let snapshot = SnapshotFile {
             time,
@@ -148,7 +166,12 @@ impl<'a> Writing<'a> {
         let file = seal_file(&self.repository.key, &serde_json::to_vec(&snapshot).unwrap_or_default())?;
         let id = Id::of(&file);
         self.repository.objects.put(&format!("snapshots/{id}"), file)?;
-        Ok(StoredBackup { id: id.to_string(), checksum: sum, bytes, added_bytes: shipment.bytes })
+        Ok(StoredBackup {
+            id: id.to_string(),
+            checksum: sum,
+            bytes,
+            added_bytes: self.bytes.load(Ordering::Relaxed),
+        })
     }
 
     /// What is known of the pieces already, from which backup, and which of them have to be read.
@@ -206,57 +229,64 @@ impl<'a> Writing<'a> {
         Ok((pieces, parent, numbers.collect()))
     }
 
-    /// One thread reads, several compress and seal, this one sends.
+    /// One thread reads; several compress, seal and send, each a pack of its own, so that some work while others wait for a disk.
+    /// What is left fills no pack, and is for the caller to send.
     fn send(
         &self,
-        shipment: &mut Shipment<'_>,
+        rest: &mut Packer,
         content: &mut dyn DiskContent,
         to_read: &[u64],
         pieces: &mut [Id],
         progress: &Progress,
     ) -> DriverResult<()> {
         let bytes = content.bytes();
-        let workers = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 8));
+        let workers =
+            std::thread::available_parallelism().map_or(3, |cores| (cores.get() + 1).min(MOST_WORKERS));
         let (read, waiting) = sync_channel::<(u64, Vec<u8>)>(WAITING);
         let waiting = Mutex::new(waiting);
-        let (sealed, to_send) = sync_channel::<SealedBlob>(WAITING);
+        // Room that was used before: fresh memory costs more than what is done with it.
+        let (used, spare) = channel::<Vec<u8>>();
+        let given_up = AtomicBool::new(false);
         std::thread::scope(|scope| {
+            let given_up = &given_up;
             let reader = scope.spawn(move || {
                 for number in to_read {
                     progress.go_on()?;
-                    let mut piece = vec![0; length(*number, bytes)];
+                    let mut piece = spare.try_recv().unwrap_or_default();
+                    piece.resize(length(*number, bytes), 0);
                     content.read(number * PIECE as u64, &mut piece)?;
-                    // Nobody takes it any more: the others say why.
-                    if read.send((*number, piece)).is_err() {
+                    // Somebody cannot go on, and says why.
+                    if given_up.load(Ordering::Relaxed) || read.send((*number, piece)).is_err() {
                         break;
                     }
                 }
                 Ok(())
             });
-            let workers: Vec<_> = (0..workers)
+            let workers: Vec<_> = (0..workers.min(to_read.len()))
                 .map(|_| {
-                    let (waiting, sealed) = (&waiting, sealed.clone());
-                    scope.spawn(move || self.work(waiting, &sealed, progress))
+                    let (waiting, used) = (&waiting, used.clone());
+                    scope.spawn(move || {
+                        let worked = self.work(waiting, &used, progress);
+                        worked.inspect_err(|_| given_up.store(true, Ordering::Relaxed))
+                    })
                 })
                 .collect();
-            drop(sealed);
             let mut outcome: DriverResult<()> = Ok(());
-            while let Ok(blob) = to_send.recv() {
-                if outcome.is_ok() {
-                    outcome = shipment.add(Kind::Data, &blob);
-                }
-                if outcome.is_err() {
-                    break;
-                }
-            }
-            drop(to_send);
             for worker in workers {
                 match worker.join().unwrap_or_else(|_| Err(broken())) {
-                    Ok(found) => found.into_iter().for_each(|(number, id)| {
-                        if let Some(piece) = usize::try_from(number).ok().and_then(|at| pieces.get_mut(at)) {
-                            *piece = id;
+                    Ok((found, packer)) => {
+                        for (number, id) in found {
+                            if let Some(piece) =
+                                usize::try_from(number).ok().and_then(|at| pieces.get_mut(at))
+                            {
+                                *piece = id;
+                            }
                         }
-                    }),
+                        rest.absorb(packer);
+                        if rest.is_full() {
+                            outcome = outcome.and(self.ship(rest));
+                        }
+                    }
                     Err(error) => outcome = outcome.and(Err(error)),
                 }
             }
@@ -266,42 +296,33 @@ impl<'a> Writing<'a> {
         })
     }
 
+    /// Which piece is what, and a pack that is not full.
     fn work(
         &self,
         waiting: &Mutex<Receiver<(u64, Vec<u8>)>>,
-        sealed: &SyncSender<SealedBlob>,
+        used: &Sender<Vec<u8>>,
         progress: &Progress,
-    ) -> DriverResult<Vec<(u64, Id)>> {
+    ) -> DriverResult<(Vec<(u64, Id)>, Packer)> {
+        let mut press = Press::new(Kind::Data)?;
         let mut found = Vec::new();
         loop {
-            let Ok((number, piece)) = lock(waiting).recv() else { return Ok(found) };
+            let Ok((number, piece)) = lock(waiting).recv() else { return Ok((found, press.packer)) };
             let id = Id::of(&piece);
-            if let Some(blob) = self.sealed(Kind::Data, id, &piece)?
-                && sealed.send(blob).is_err()
-            {
-                return Ok(found);
+            if self.claim(Kind::Data, id) {
+                press.add(&self.repository.key, id, &piece)?;
+                if press.packer.is_full() {
+                    self.ship(&mut press.packer)?;
+                }
             }
             found.push((number, id));
             progress.advance(piece.len() as u64);
+            let _ = used.send(piece);
         }
     }
 
-    /// A blob to be sent; none if it is there already.
-    fn sealed(&self, kind: Kind, id: Id, plain: &[u8]) -> DriverResult<Option<SealedBlob>> {
-        if self.repository.place(kind, id).is_some()
-            || !self.claimed.lock().unwrap_or_else(PoisonError::into_inner).insert(id)
-        {
-            return Ok(None);
-        }
-        let compressed = zstd::bulk::compress(plain, LEVEL).map_err(|error| {
-            DriverError::new(Retry::Soon, "internal", "nothing can be compressed").with_cause(error)
-        })?;
-        let (bytes, uncompressed) = if compressed.len() + SMALL_GAIN < plain.len() {
-            (self.repository.key.seal(&compressed)?, u32::try_from(plain.len()).unwrap_or(u32::MAX))
-        } else {
-            (self.repository.key.seal(plain)?, 0)
-        };
-        Ok(Some(SealedBlob { id, bytes, uncompressed }))
+    /// Whether it is for the caller to store it: it is not there, and nobody else is at it.
+    fn claim(&self, kind: Kind, id: Id) -> bool {
+        self.repository.place(kind, id).is_none() && lock(&self.claimed).insert(id)
     }
 }
 

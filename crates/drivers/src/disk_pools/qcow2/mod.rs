@@ -40,7 +40,7 @@ use paddock_model::layers::{DiskId, LayerFacts, LayerId};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 
-use self::arrival::Arrival;
+use self::arrival::{Arrival, Whole};
 use self::foreign::{
     FromStart, Judged, copy_with_digest, follow_foreign_tables, follow_tables, judge, judge_raw,
     open_anywhere, open_beneath, read_header,
@@ -157,6 +157,14 @@ fn sweep(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// What somebody sends next; nothing when that was all.
+async fn next_piece(from: Bytes<'_>, mut room: Vec<u8>) -> DriverResult<Vec<u8>> {
+    room.clear();
+    room.reserve(PIECE);
+    from.take(PIECE as u64).read_to_end(&mut room).await.map_err(broken_off)?;
+    Ok(room)
+}
+
 /// `.lay_….3.tmp`, `.dsk_….1.tmp`, `.lay_….json.tmp`.
 fn is_prepared(name: &str) -> bool {
     let inner = name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp"));
@@ -183,25 +191,19 @@ impl DiskPool for Qcow2Pool {
         most: u64,
         digest: Option<&str>,
     ) -> DriverResult<String> {
-        // Whenever this is given up, the arrival is dropped on one thread or another, and its file with it.
+        // Whenever this is given up, the arrival is dropped, and its file with it.
         let mut arrival = self.with(move |place| place.expect(layer)).await?;
-        loop {
-            let mut piece = Vec::with_capacity(PIECE);
-            (&mut *from).take(PIECE as u64).read_to_end(&mut piece).await.map_err(broken_off)?;
-            if piece.is_empty() {
-                break;
-            }
+        let mut piece = next_piece(from, Vec::new()).await?;
+        let mut spare = Vec::new();
+        while !piece.is_empty() {
             if arrival.length() + piece.len() as u64 > most {
                 return Err(too_large(most));
             }
-            let added = move || {
-                let failed = |error| io_error(&format!("take the bytes of {layer}"), error);
-                arrival.add(&piece).map_err(failed).map(|()| arrival)
-            };
-            arrival = on_a_thread(added).await?;
+            // One is taken in while the next one comes.
+            (spare, piece) = tokio::try_join!(arrival.add(piece), next_piece(from, spare))?;
         }
-        let digest = digest.map(str::to_owned);
-        self.with(move |place| place.arrived(layer, arrival, digest.as_deref())).await
+        let (whole, digest) = (arrival.finish().await?, digest.map(str::to_owned));
+        self.with(move |place| place.arrived(layer, whole, digest.as_deref())).await
     }
 
     async fn content(&self, layer: LayerId) -> DriverResult<Box<dyn DiskContent>> {
@@ -421,14 +423,13 @@ impl Place {
 
     /// A place for bytes that are to come.
     fn expect(&self, layer: LayerId) -> DriverResult<Arrival> {
-        Arrival::at(self.prepared(&self.layers, &layer.to_string()))
+        Arrival::at(self.prepared(&self.layers, &layer.to_string()), layer.to_string())
             .map_err(|error| io_error(&format!("make room for {layer}"), error))
     }
 
     /// All bytes are there.
-    fn arrived(&self, layer: LayerId, arrival: Arrival, wanted: Option<&str>) -> DriverResult<String> {
+    fn arrived(&self, layer: LayerId, whole: Whole, wanted: Option<&str>) -> DriverResult<String> {
         let failed = |error| io_error(&format!("keep the bytes of {layer}"), error);
-        let whole = arrival.finish().map_err(failed)?;
         require_digest(wanted, &whole.digest)?;
         let digest = whole.digest.clone();
         whole.keep_as(&self.received_file(layer)).and_then(|()| sync_folder(&self.layers)).map_err(failed)?;
