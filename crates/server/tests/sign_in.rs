@@ -538,7 +538,7 @@ async fn an_invitation_works_once() {
         let new = NewUser { login: "ada".to_owned(), name: "Ada <b>".to_owned(), email: None };
         let (ada, invited) =
             users::create(&world.server.engine, &admin(&world).await, new).await.expect("an account");
-        let page = format!("/invitation?token={}", invited.expect("an invitation").token);
+        let page = format!("/invitation?token={}", invited.expect("an invitation").token.reveal());
         let mut browser = Browser::new(&world);
         let shown = browser.get(&page).await.expect(200);
         assert!(shown.text.contains("Ada &lt;b&gt;") && shown.header("referrer-policy") == "strict-origin");

@@ -33,8 +33,8 @@ use crate::restore_points::{self, Fit};
 use crate::templates::{self, Template};
 use crate::value::Value;
 use crate::{
-    Error, Location, Store, args, audit, groups, idempotency_keys, layers, leases, relations, snapshots, tenants,
-    verifications,
+    Error, Location, Store, args, audit, groups, idempotency_keys, layers, leases, relations, snapshots,
+    tenants, verifications,
 };
 
 /// A new database of each kind; the folder lives as long as the SQLite file is needed.
@@ -1170,7 +1170,7 @@ async fn a_tenants_roots_are_found_however_many_others_have_promoted_since() {
         };
         let expected = [&own[1].name, &own[0].name, &platform.name].map(Clone::clone);
         assert_eq!(names(&mut tx, &Scope::one(ours.id)).await, expected);
-        assert_eq!(names(&mut tx, &Scope::Tenants(vec![])).await, [platform.name.clone()]);
+        assert_eq!(names(&mut tx, &Scope::Tenants(vec![])).await, std::slice::from_ref(&platform.name));
         assert_eq!(names(&mut tx, &Scope::Everything).await[0], others[299].name);
         let kind = own[1].image.device_type;
         let found = snapshots::newest_roots(&mut tx, &Scope::one(ours.id), Some(kind)).await.expect("roots");
