@@ -204,7 +204,7 @@ impl BackupRepositories for ResticRepositories {
         let turn = tenancy.turn.clone().read_owned().await;
         let (id, checksum) = (id.to_owned(), checksum.to_owned());
         let (told, bytes) = tokio::sync::oneshot::channel();
-        let (pieces, arriving) = mpsc::channel(16);
+        let (pieces, arriving) = mpsc::channel(32);
         let failure = Failure::default();
         let noted = failure.clone();
         tokio::task::spawn_blocking(move || {

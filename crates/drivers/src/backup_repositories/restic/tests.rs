@@ -281,7 +281,10 @@ fn killed_after_any_write_a_backup_can_be_made_and_everything_else_is_whole() {
         assert!(restore(&repository, &kept).expect("the old one") == old, "{steps}");
         assert!(restore(&repository, &stored).expect("the new one") == new, "{steps}");
         if killed.is_ok() {
-            assert!(steps > 5, "it was killed {steps} times");
+            assert!(
+                steps >= 5,
+                "it was killed {steps} times, and takes a lock, two packs, an index and a backup"
+            );
             return;
         }
     }
@@ -313,7 +316,10 @@ fn a_prune_gives_back_what_nobody_needs_and_may_be_killed_at_any_point() {
         assert_eq!(repository.prune().expect("settled"), 0, "{steps}");
         assert!(size(&objects.objects()) < size(&before) * 8 / 10, "{steps}");
         if killed.is_ok() {
-            assert!(steps > 5, "it was killed {steps} times");
+            assert!(
+                steps >= 5,
+                "it was killed {steps} times, and takes a lock, two packs, an index and a backup"
+            );
             return;
         }
     }

@@ -115,9 +115,11 @@ impl<'a> Writing<'a> {
         progress.expect(to_read.iter().map(|number| length(*number, bytes) as u64).sum());
         let mut data = Press::new(Kind::Data)?;
         let sent = self.send(&mut data.packer, &mut *content, &to_read, &mut pieces, progress);
-        // Whatever became of it, what is there need not be sent again.
-        let recorded = self.ship(&mut data.packer).and_then(|()| self.record());
-        sent.and(recorded)?;
+        if let Err(error) = sent {
+            // What was read until then need not be sent again, where that can still be recorded.
+            let _ = self.ship(&mut data.packer).and_then(|()| self.record());
+            return Err(error);
+        }
         let about = serde_json::to_vec_pretty(&order.about).unwrap_or_default();
         let about_piece = Id::of(&about);
         if self.claim(Kind::Data, about_piece) {

@@ -51,6 +51,8 @@ use super::{broken_off, not_received, require_digest, too_large};
 use crate::durable::{self, io_error, on_a_thread, sync_folder};
 
 const PIECE: usize = 1 << 20;
+/// What is taken in at once of what somebody sends: enough that handing it to other threads costs little beside it.
+const ARRIVING: usize = 4 << 20;
 const RECEIVED: &str = "received";
 const MERGED: &str = "merged";
 const MERGED_RECORD: &str = "merged.json";
@@ -160,8 +162,7 @@ fn sweep(folder: &Path) -> io::Result<()> {
 /// What somebody sends next; nothing when that was all.
 async fn next_piece(from: Bytes<'_>, mut room: Vec<u8>) -> DriverResult<Vec<u8>> {
     room.clear();
-    room.reserve(PIECE);
-    from.take(PIECE as u64).read_to_end(&mut room).await.map_err(broken_off)?;
+    from.take(ARRIVING as u64).read_to_end(&mut room).await.map_err(broken_off)?;
     Ok(room)
 }
 
