@@ -33,8 +33,8 @@ use crate::restore_points::{self, Fit};
 use crate::templates::{self, Template};
 use crate::value::Value;
 use crate::{
-    Error, Location, Store, args, audit, groups, idempotency_keys, layers, leases, relations, snapshots, tenants,
-    verifications,
+    Error, Location, Store, args, audit, groups, idempotency_keys, layers, leases, relations, snapshots,
+    tenants, verifications,
 };
 
 /// A new database of each kind; the folder lives as long as the SQLite file is needed.
