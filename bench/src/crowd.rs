@@ -133,7 +133,10 @@ impl Yard {
         let mut left = count;
         while left > 0 {
             let some = left.min(TOGETHER);
-            yard.post(&token, &format!(r#","count":{some}"#))?;
+            let made = yard.post(&token, &format!(r#","count":{some}"#))?;
+            let refused =
+                made["items"].as_array().context("a list")?.iter().find(|made| made["emulator"].is_null());
+            ensure!(refused.is_none(), "an emulator was refused: {refused:?}");
             left -= some;
         }
         let wanted = begun.elapsed();

@@ -37,7 +37,13 @@ pub fn post(address: SocketAddr, path: &str, token: &str, body: &str) -> Result<
         ),
     )
     .with_context(|| format!("POST {path}"))?;
-    ensure!(matches!(answer.status, 200..=202), "POST {path} answered {}: {}", answer.status, answer.body);
+    // 207: one result each for several.
+    ensure!(
+        matches!(answer.status, 200..=202 | 207),
+        "POST {path} answered {}: {}",
+        answer.status,
+        answer.body
+    );
     Ok(answer)
 }
 

@@ -32,6 +32,9 @@ async fn an_emulator_comes_up_is_restarted_parked_woken_and_goes() {
         assert_eq!(made.json()["status"], "provisioning");
         assert_eq!(made.json()["snapshot"]["name"], snapshot.as_str());
         world.until(&id, "running").await;
+        // Wanted; its disk there and to be started; started; up. What comes between costs no commit of its own.
+        let read_once = world.call("GET", &format!("{EMULATORS}/{id}"), None).await.expect(200);
+        assert!(["\"3\"", "\"4\""].contains(&read_once.header("etag")), "{:?}", read_once.headers);
         let up = read(&world, &id).await;
         assert_eq!((up["incarnation"].as_i64(), up["deviceState"].as_str()), (Some(1), Some("ready")));
         let address = up["endpoints"]["adb"]["host"].clone();
