@@ -81,6 +81,8 @@ struct Started {
 fn by_paddock(paddock: &Paddock, tenant: &str) -> Result<Started> {
     let token = paddock.token()?;
     let body = format!(r#"{{"tenantId":"{tenant}","deviceType":"phone"}}"#);
+    // What the script's device has left unflushed would otherwise be flushed with ours.
+    ensure!(Command::new("sync").status()?.success(), "the file systems cannot be flushed");
     let (clock, begun) = (SystemTime::now(), Instant::now());
     let made = http::post(paddock.address, "/api/v1/emulators", &token, &body)?;
     let made: Value = serde_json::from_str(&made.body)?;
