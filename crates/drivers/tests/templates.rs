@@ -162,6 +162,15 @@ async fn many_clones_resume_from_one_memory_and_are_nobody_else() {
     assert_eq!(random.len(), 3, "{random:?}");
     assert_eq!(world.adb.shell(at, "cat /tmp/kept"), "later");
 
+    // One that is stopped as soon as it is up is switched off, not killed.
+    let hasty = world.clone_of(&origin, captured, memory).await;
+    world.host.ensure(&hasty).await.expect("started");
+    until(&world.host, hasty.emulator, "ready", is_ready).await;
+    world.host.stop(hasty.emulator).await.expect("stopped");
+    let over = world.host.observe(hasty.emulator).await.expect("seen").expect("a trace");
+    assert!(matches!(over.phase, Phase::Exited { code: "switched_off", .. }), "{over:?}");
+    world.host.remove(hasty.emulator).await.expect("removed");
+
     // A clone's own memory can be taken, too; and a clone that is restarted boots from what it has written.
     let clone = clones.remove(0);
     let disk_of_clone = world.pool.list().await.expect("listed").disks.into_iter().map(|disk| disk.id);

@@ -616,10 +616,9 @@ impl Device {
             return true;
         }
         let patience = self.settings.patience;
-        let (control, qmp) = {
-            let state = self.state();
-            (state.control.clone(), state.qmp.clone())
-        };
+        // One that has just resumed is up before its agent is spoken to again.
+        let control = self.agent(self.settings.silence).await;
+        let qmp = self.state().qmp.clone();
         let asked = match (self.observed().phase, control, qmp) {
             (Phase::Ready { .. }, Some(control), _) => control.shutdown(patience).await,
             (Phase::Ready { .. }, None, Some(qmp)) => qmp.system_powerdown(patience).await,
