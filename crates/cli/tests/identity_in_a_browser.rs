@@ -33,6 +33,15 @@ impl Person {
         Person { chromium, base: base.to_owned(), home }
     }
 
+    /// Somebody whom the issuer knows, and who has come here from there.
+    async fn from_issuer(base: &str, name: &str) -> Person {
+        let person = Person::at(base).await;
+        person.chromium.open(base).await;
+        person.sign_in_at_issuer(name).await;
+        person.is_home().await;
+        person
+    }
+
     fn paddock(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_paddock"));
         command.env_clear().env("PADDOCK_URL", &self.base).env("XDG_CONFIG_HOME", self.home.path());
@@ -166,20 +175,14 @@ async fn server_with_issuer(folder: &Path, provider: &Provider) -> (Server, Stri
 async fn two_people_with_accounts_at_an_openid_server_share_a_tenant() {
     let (folder, provider) = (tempfile::tempdir().expect("a folder"), Provider::start(&["first"]));
     let (server, base) = server_with_issuer(folder.path(), &provider).await;
-    let ada = Person::at(&base).await;
-    ada.chromium.open(&base).await;
-    ada.sign_in_at_issuer("ada").await;
-    ada.is_home().await;
+    let ada = Person::from_issuer(&base, "ada").await;
     ada.chromium.shows("main", "ada Lovelace").await;
     ada.chromium.photograph("openid-home.png").await;
     ada.let_the_command_line_in().await;
     ada.run(&["tenant", "create", "acme"], DONE);
 
-    // Bob begins at the command line, and has no account before he has signed in.
-    let bob = Person::at(&base).await;
-    bob.chromium.open(&base).await;
-    bob.sign_in_at_issuer("bob").await;
-    bob.is_home().await;
+    // Nobody knows Bob before he has signed in.
+    let bob = Person::from_issuer(&base, "bob").await;
     bob.chromium.shows("main", "You belong to no tenant").await;
     bob.chromium.photograph("openid-without-a-tenant.png").await;
     bob.let_the_command_line_in().await;
@@ -201,10 +204,7 @@ async fn two_people_with_accounts_at_an_openid_server_share_a_tenant() {
 async fn who_signs_out_stays_signed_out_though_the_issuer_knows_them() {
     let (folder, provider) = (tempfile::tempdir().expect("a folder"), Provider::start(&["first"]));
     let (server, base) = server_with_issuer(folder.path(), &provider).await;
-    let ada = Person::at(&base).await;
-    ada.chromium.open(&base).await;
-    ada.sign_in_at_issuer("ada").await;
-    ada.is_home().await;
+    let ada = Person::from_issuer(&base, "ada").await;
 
     ada.chromium.click("form[action='/sign-out'] button").await;
     ada.chromium.shows("h1", "You are signed out").await;

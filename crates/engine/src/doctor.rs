@@ -89,7 +89,7 @@ impl std::fmt::Display for Finding {
             Finding::Quarantined(id) => {
                 write!(
                     f,
-                    "layer {id} is not what was recorded of it and was put aside; compare it with a backup"
+                    "layer {id} is not what was recorded of it and was put aside; put its bytes back, then verify a snapshot on it"
                 )
             }
             Finding::StrayDevice(id) => {

@@ -1,6 +1,6 @@
 //! Trees of snapshots as they were last written out, for as long as nothing in them has changed.
 //!
-//! A tree of a hundred thousand takes a second to read and to write, and a console asks for it again and again. What is kept is
+//! A tree of a hundred thousand takes seconds to read and to write, and a console asks for it again and again. What is kept is
 //! what one scope sees: two callers share a tree only if they may see the same tenants.
 
 use std::hash::{BuildHasher, RandomState};

@@ -140,7 +140,7 @@ pub(super) async fn put_aside(
     layer: LayerId,
     why: &str,
 ) -> Result<(), Trouble> {
-    tracing::error!(%layer, why, "a layer is put aside; compare it with a backup");
+    tracing::error!(%layer, why, "a layer is put aside; put its bytes back, then verify a snapshot on it");
     devices.pool.quarantine_layer(layer).await?;
     let now = engine.now();
     let mut tx = engine.store.begin().await?;
